@@ -1,0 +1,1 @@
+"""Models, textures and small checkpoints, shipped as package data; each folder says its licence and how it was made."""

@@ -1,0 +1,1 @@
+"""Exact, paired evaluation of robot policies in simulators and learned world models."""

@@ -1,0 +1,47 @@
+"""Errors that say what was received, what exists and what to do.
+
+Every error a user can cause is a :class:`SimevalError`; the command line prints it as one line and exits with 2.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class SimevalError(Exception):
+    """Something the caller can mend: bad configuration, bad input, a missing package."""
+
+
+class ConfigError(SimevalError):
+    """A configuration names something that does not exist or does not fit."""
+
+
+class ActionError(SimevalError):
+    """An action of the wrong shape, not finite, or outside the action space."""
+
+
+class SnapshotError(SimevalError):
+    """A snapshot that does not belong to this World, version or task."""
+
+
+class TraceError(SimevalError):
+    """A run folder or trace file that cannot be read, or that would be overwritten."""
+
+
+class MissingPackageError(SimevalError):
+    """An optional simulator suite or tool is not installed."""
+
+    def __init__(self, what: str, pip: str):
+        super().__init__(f"{what} is not installed; install it with: pip install {pip}")
+
+
+class UnsupportedError(SimevalError):
+    """A World or Policy lacks a capability that was asked of it."""
+
+
+def unknown(kind: str, received: object, existing: Iterable[object]) -> ConfigError:
+    """The error for an unknown name: what was received, the nearest names, and what exists."""
+    names = [str(name) for name in existing]
+    near = difflib.get_close_matches(str(received), names, n=3, cutoff=0.4)
+    hint = f"did you mean {', '.join(near)}? " if near else ""
+    shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+    return ConfigError(f"unknown {kind} {str(received)!r}; {hint}available: {shown or 'none'}")

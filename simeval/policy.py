@@ -1,0 +1,68 @@
+"""The Policy contract: a function of observation, instruction, explicit memory and keys."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from simeval.errors import ConfigError
+from simeval.noise import StepKey
+from simeval.types import Array, Observation, WorldSpec
+
+Memory = Mapping[str, Any]
+"""A policy's memory: name -> array ``[n, ...]`` or a nested mapping of such. A plain value; forks copy it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStep:
+    """What a policy returns for ``n`` observations: ``action`` [n, A], its new memory, and what it knows of itself.
+
+    ``log_prob`` [n] (of the action, nats), ``entropy`` [n] (nats), ``chunk`` [n, H, A] (all that was predicted) and
+    ``extras`` (name -> array [n, ...]) are recorded in the trace under ``policy/``.
+    """
+
+    action: Array
+    memory: Memory
+    log_prob: Array | None = None
+    entropy: Array | None = None
+    chunk: Array | None = None
+    extras: Mapping[str, Array] = field(default_factory=dict)
+
+
+class Policy(ABC):
+    """A robot policy. Row i of a result depends on row i of the arguments alone, never on who shares the batch."""
+
+    observation_keys: tuple[str, ...] = ()
+    """The observation keys it reads; it is shown no others."""
+
+    def bind(self, spec: WorldSpec) -> "Policy":
+        """This policy made ready for a World; raises ``ConfigError`` where the two do not fit.
+
+        The default checks ``observation_keys`` and returns ``self``; a policy that needs the spaces returns a copy
+        that has them.
+        """
+        missing = [key for key in self.observation_keys if key not in spec.observation_space.spaces]
+        if missing:
+            raise ConfigError(
+                f"policy {type(self).__name__} reads observation {', '.join(map(repr, missing))}, which world "
+                f"{spec.name!r} does not give; it gives: {', '.join(spec.observation_space.spaces)}"
+            )
+        return self
+
+    @property
+    def fingerprint(self) -> str:
+        """Everything that its actions depend on, in one line; recorded in the run."""
+        return type(self).__name__
+
+    def initial_memory(self, n: int) -> Memory:
+        """The memory of ``n`` episodes about to begin; the default policy remembers nothing."""
+        return {}
+
+    @abstractmethod
+    def act(
+        self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
+    ) -> PolicyStep:
+        """Act on ``n`` observations. Arguments are not modified; the memory returned is a new value."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release connections and devices; closing twice is harmless."""

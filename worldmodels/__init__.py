@@ -1,0 +1,1 @@
+"""Learned models as Worlds, and their training. They import ``simeval`` and nothing else of this project."""
