@@ -1,1 +1,1 @@
-"""Policies: experts, simple ones, wrappers, learned and remote. They import ``simeval`` and nothing else of this project."""
+"""Policies: experts, simple ones, wrappers, learned, remote; they import only ``simeval`` of this project."""
