@@ -20,8 +20,6 @@ Array = Any
 Observation = Mapping[str, Array]
 """Observation key -> array ``[n, ...]``."""
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
-
 
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces: equal data gives equal text."""
@@ -43,7 +41,7 @@ class Perturbation:
 
     axis: str
     level: float = 1.0
-    params: Mapping[str, Any] = _NOTHING
+    params: Mapping[str, Any] = field(default_factory=dict)
     from_step: int = 0
     to_step: int | None = None
 
@@ -236,7 +234,7 @@ class TimeStep:
     terminated: Array
     truncated: Array
     success: Array
-    signals: Mapping[str, Array] = _NOTHING
+    signals: Mapping[str, Array] = field(default_factory=dict)
     failures: Mapping[int, str] = field(default_factory=dict)
 
 
