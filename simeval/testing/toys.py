@@ -1,16 +1,13 @@
-"""A toy simulator, and policies for it: a disc pushes a puck into a zone named by the instruction; numpy only."""
+"""A toy simulator: a disc pushes a puck into a zone named by the instruction; numpy only."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import gymnasium
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from simeval.errors import ConfigError, UnsupportedError
-from simeval.noise import Key, StepKey, standard_normal, uniform
-from simeval.policy import Memory, Policy, PolicyStep
-from simeval.types import Array, Observation, Snapshot, Start, TimeStep
+from simeval.noise import Key, StepKey, standard_normal
+from simeval.types import Array, Snapshot, Start, TimeStep
 from simeval.world import World
 
 _SIDES = ("left", "right")
@@ -18,6 +15,8 @@ _VERBS = {"reach": "move to the {} zone", "push": "push the puck into the {} zon
 TOY_TASKS = tuple(f"{verb}-{side}" for verb in _VERBS for side in _SIDES)
 """``reach-left``, ``reach-right``, ``push-left``, ``push-right``."""
 
+TOY_REACH = 0.14
+"""Distance between the centres of disc and puck at which they touch [m]."""
 _DISC_RADIUS, _PUCK_RADIUS, _ZONE_RADIUS = 0.06, 0.08, 0.15
 _SUBSTEPS, _DT = 4, 0.0125
 _MAX_FORCE, _DISC_DAMPING, _PUCK_DAMPING, _STIFFNESS, _PUCK_MASS = 6.0, 3.0, 4.0, 200.0, 0.5
@@ -50,7 +49,7 @@ def toy_layout(start: Start) -> np.ndarray:
 
 
 def toy_spaces(cameras: Sequence[str], image_size: int) -> tuple[gymnasium.spaces.Dict, gymnasium.spaces.Box]:
-    """Observation and action space of the toys: ``state`` [12], ``image_top`` [S, S, 3]; a force [2] in units of 6 N."""
+    """Observation and action space of the toys: ``state`` [12], ``image_top`` [S, S, 3]; a force [2] in 6 N."""
     high = np.array([_EDGE, _EDGE, _MAX_SPEED, _MAX_SPEED] * 2 + [_EDGE] * 4)
     spaces: dict[str, gymnasium.Space] = {"state": gymnasium.spaces.Box(-high, high, dtype=np.float64)}
     for camera in cameras:
@@ -95,8 +94,8 @@ def _norm(vector: np.ndarray) -> np.ndarray:
 class ToySimulator(World):
     """A batch of tables, each with a disc that a force moves, a puck and two zones, and gusts of keyed noise.
 
-    Observation ``state`` [12] ([m], [m/s]) and, with ``cameras=("top",)``, ``image_top``. An episode terminates when the
-    puck leaves the table. Signals: ``goal`` [2] [m], ``gust`` [2] [N], ``contact`` (the disc touches the puck).
+    Observation ``state`` [12] ([m], [m/s]) and, with ``cameras=("top",)``, ``image_top``. An episode terminates when
+    the puck leaves the table. Signals: ``goal`` [2] [m], ``gust`` [2] [N], ``contact`` (the disc touches the puck).
     """
 
     name = "toy"
@@ -200,7 +199,7 @@ class ToySimulator(World):
         signals = {
             "goal": state[:, 8:12].reshape(-1, 2, 2)[np.arange(len(rows)), task % 2],
             "gust": self._slots["gust"][rows],
-            "contact": _norm(state[:, 4:6] - state[:, 0:2]) < _DISC_RADIUS + _PUCK_RADIUS,
+            "contact": _norm(state[:, 4:6] - state[:, 0:2]) < TOY_REACH,
         }
         observation = {"state": state}
         if "image_top" in self.observation_space.spaces:
@@ -214,7 +213,7 @@ def _advance(state: np.ndarray, force: np.ndarray, puck_mass: np.ndarray) -> np.
     for _ in range(_SUBSTEPS):
         between = puck - disc
         distance = np.maximum(_norm(between), 1e-9)
-        depth = np.maximum(_DISC_RADIUS + _PUCK_RADIUS - distance, 0.0)
+        depth = np.maximum(TOY_REACH - distance, 0.0)
         push = (_STIFFNESS * depth / distance)[:, None] * between
         disc_velocity = disc_velocity + _DT * (force - push - _DISC_DAMPING * disc_velocity)
         puck_velocity = puck_velocity + _DT * (push / puck_mass[:, None] - _PUCK_DAMPING * puck_velocity)
@@ -223,92 +222,3 @@ def _advance(state: np.ndarray, force: np.ndarray, puck_mass: np.ndarray) -> np.
         disc = np.clip(disc + _DT * disc_velocity, -_EDGE, _EDGE)
         puck = np.clip(puck + _DT * puck_velocity, -_EDGE, _EDGE)
     return np.concatenate([disc, disc_velocity, puck, puck_velocity, state[:, 8:12]], axis=1)
-
-
-class ToyExpert(Policy):
-    """Reads the instruction and the state, and reaches or pushes; it needs no memory and no noise."""
-
-    observation_keys = ("state",)
-
-    def act(
-        self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
-    ) -> PolicyStep:
-        """See ``Policy.act``."""
-        return PolicyStep(_expert_action(observation["state"], instruction).astype(np.float32), {})
-
-
-def _expert_action(state: np.ndarray, instruction: Sequence[str]) -> np.ndarray:
-    right = np.array(["right" in text for text in instruction])
-    pushes = np.array(["push" in text for text in instruction])
-    disc, velocity, puck = state[:, 0:2], state[:, 2:4], state[:, 4:6]
-    zone = np.where(right[:, None], state[:, 10:12], state[:, 8:10])
-    to_zone = zone - puck
-    distance = np.maximum(_norm(to_zone), 1e-9)[:, None]
-    along = to_zone / distance
-    side = np.stack([-along[:, 1], along[:, 0]], axis=1)
-    offset = disc - puck
-    ahead, lateral = (offset * along).sum(axis=1), (offset * side).sum(axis=1)
-    turn = np.where(lateral >= 0.0, 1.0, -1.0)[:, None]
-    reach = _DISC_RADIUS + _PUCK_RADIUS
-    around = puck + turn * (reach + 0.1) * side - 0.15 * along
-    behind = puck - (reach + 0.03) * along
-    through = disc + 0.35 * along - 2.0 * lateral[:, None] * side
-    target = np.where((ahead > -0.08)[:, None], around, behind)
-    target = np.where(((ahead < -0.08) & (np.abs(lateral) < 0.04))[:, None], through, target)
-    target = np.where((distance < 0.05) & (ahead < -0.08)[:, None], disc, target)
-    target = np.where(pushes[:, None], target, zone)
-    return np.clip(1.6 * (target - disc) - 0.3 * velocity, -1.0, 1.0)
-
-
-class ToySmoother(Policy):
-    """The expert seen through a memory: each action is an average of the expert's and of the action before."""
-
-    observation_keys = ("state",)
-
-    def initial_memory(self, n: int) -> Memory:
-        """``action`` [n, 2], the last one, and ``steps`` [n], how many there were."""
-        return {"action": np.zeros((n, 2)), "steps": np.zeros(n, dtype=np.int64)}
-
-    def act(
-        self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
-    ) -> PolicyStep:
-        """See ``Policy.act``."""
-        action = 0.7 * _expert_action(observation["state"], instruction) + 0.3 * memory["action"]
-        return PolicyStep(action.astype(np.float32), {"action": action, "steps": memory["steps"] + 1})
-
-
-@dataclass(frozen=True)
-class ToyGaussian(Policy):
-    """A Gaussian about the expert's action, truncated to the action space, with its log-density and entropy."""
-
-    sigma: float = 0.4
-    observation_keys = ("state",)
-
-    @property
-    def fingerprint(self) -> str:
-        """See ``Policy.fingerprint``."""
-        return f"ToyGaussian sigma={self.sigma!r}"
-
-    def act(
-        self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
-    ) -> PolicyStep:
-        """See ``Policy.act``."""
-        mean, sigma = _expert_action(observation["state"], instruction), self.sigma
-        low, high = (-1.0 - mean) / sigma, (1.0 - mean) / sigma
-        mass = ndtr(high) - ndtr(low)
-        draw = mean + sigma * ndtri(ndtr(low) + mass * uniform(keys, (2,), "action"))
-        action = np.clip(draw, -1.0, 1.0).astype(np.float32)
-        log_density = -0.5 * ((action - mean) / sigma) ** 2 - np.log(np.sqrt(2 * np.pi) * sigma * mass)
-        entropy = np.log(np.sqrt(2 * np.pi * np.e) * sigma * mass) + (
-            (low * _gauss(low) - high * _gauss(high)) / (2 * mass)
-        )
-        return PolicyStep(action, {}, log_prob=log_density.sum(axis=1), entropy=entropy.sum(axis=1))
-
-
-def _gauss(x: np.ndarray) -> np.ndarray:
-    return np.exp(-0.5 * x * x) / np.sqrt(2 * np.pi)
-
-
-def toy_policies() -> Mapping[str, Policy]:
-    """One toy policy of each kind: stateless, with memory, stochastic."""
-    return {"expert": ToyExpert(), "smoother": ToySmoother(), "gaussian": ToyGaussian()}

@@ -1,0 +1,134 @@
+"""Worlds that break on purpose, at a chosen episode and step, to test what stands around a World."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from simeval.noise import StepKey
+from simeval.types import Array, Snapshot, Start, TimeStep
+from simeval.world import World
+
+Fault = Literal["raise", "crash", "report", "nan"]
+"""``raise``: the call raises before anything moves. ``crash``: it raises after the whole batch has moved.
+``report``: the row is in ``TimeStep.failures``. ``nan``: the row's floating-point observations are not a number."""
+
+
+class Delegate(World):
+    """A World that passes every call on to another; the base of wrappers that change one thing."""
+
+    def __init__(self, world: World):
+        self.world = world
+        self.name = world.name
+        self.num_slots = world.num_slots
+        self.tasks = world.tasks
+        self.observation_space = world.observation_space
+        self.action_space = world.action_space
+        self.control_dt = world.control_dt
+        self.fingerprint = world.fingerprint
+        self.success_hold = world.success_hold
+        self.perturbation_axes = world.perturbation_axes
+
+    def start(self, task: str, seed: int) -> Start:
+        """See ``World.start``."""
+        return self.world.start(task, seed)
+
+    def starts(self, task: str, count: int, seed: int) -> list[Start]:
+        """See ``World.starts``."""
+        return self.world.starts(task, count, seed)
+
+    def horizon(self, task: str) -> int:
+        """See ``World.horizon``."""
+        return self.world.horizon(task)
+
+    def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
+        """See ``World.reset``."""
+        return self.world.reset(slots, starts, keys)
+
+    def step(self, slots: Sequence[int], actions: Array, keys: Sequence[StepKey]) -> TimeStep:
+        """See ``World.step``."""
+        return self.world.step(slots, actions, keys)
+
+    def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
+        """See ``World.snapshot``."""
+        return self.world.snapshot(slots)
+
+    def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:
+        """See ``World.restore``."""
+        return self.world.restore(slots, snapshots)
+
+    def render(self, slots: Sequence[int]) -> np.ndarray:
+        """See ``World.render``."""
+        return self.world.render(slots)
+
+    def close(self) -> None:
+        """See ``World.close``."""
+        self.world.close()
+
+
+class Faulty(Delegate):
+    """``world``, which breaks where ``faults`` says: (seed of the start, step) -> what happens.
+
+    The step is the index of the observation that the call would give: 0 is the reset, t + 1 the step that follows
+    action t. A restored slot knows which episode it is in.
+    """
+
+    def __init__(self, world: World, faults: Mapping[tuple[int, int], Fault]):
+        super().__init__(world)
+        self.fingerprint = f"faulty {world.fingerprint}"
+        self._faults = dict(faults)
+        self._seeds: list[int | None] = [None] * world.num_slots
+
+    def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
+        """See ``World.reset``."""
+        for slot, start in zip(slots, starts, strict=True):
+            self._seeds[slot] = start.seed
+        due = self._due(slots, keys)
+        self._raise("raise", due)
+        return self._break(self.world.reset(slots, starts, keys), due)
+
+    def step(self, slots: Sequence[int], actions: Array, keys: Sequence[StepKey]) -> TimeStep:
+        """See ``World.step``."""
+        due = self._due(slots, keys)
+        self._raise("raise", due)
+        return self._break(self.world.step(slots, actions, keys), due)
+
+    def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
+        """See ``World.snapshot``."""
+        inner = self.world.snapshot(slots)
+        return [
+            Snapshot(self.fingerprint, {"seed": self._seeds[slot], "state": snapshot.state})
+            for slot, snapshot in zip(slots, inner, strict=True)
+        ]
+
+    def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:
+        """See ``World.restore``."""
+        self.check_snapshots(snapshots)
+        for slot, snapshot in zip(slots, snapshots, strict=True):
+            self._seeds[slot] = snapshot.state["seed"]
+        return self.world.restore(slots, [Snapshot(self.world.fingerprint, s.state["state"]) for s in snapshots])
+
+    def _due(self, slots: Sequence[int], keys: Sequence[StepKey]) -> dict[int, Fault]:
+        due = {}
+        for row, (slot, key) in enumerate(zip(slots, keys, strict=True)):
+            seed = self._seeds[slot]
+            if seed is not None and (seed, key.step) in self._faults:
+                due[row] = self._faults[seed, key.step]
+        return due
+
+    def _raise(self, kind: Fault, due: Mapping[int, Fault]) -> None:
+        for row, fault in due.items():
+            if fault == kind:
+                raise RuntimeError(f"a fault was asked for: {kind} in row {row}")
+
+    def _break(self, step: TimeStep, due: Mapping[int, Fault]) -> TimeStep:
+        self._raise("crash", due)
+        observation = {key: np.array(value) for key, value in step.observation.items()}
+        failures = dict(step.failures)
+        for row, fault in due.items():
+            if fault == "report":
+                failures[row] = f"Traceback: a fault was asked for in row {row}"
+            for value in observation.values():
+                if fault == "nan" and value.dtype.kind == "f":
+                    value[row] = np.nan
+        return TimeStep(observation, step.reward, step.terminated, step.truncated, step.success, step.signals, failures)
