@@ -1,4 +1,4 @@
-"""What one episode's arrays say: pure functions, used by the engine when it records and by scoring when it recomputes."""
+"""What one episode's arrays say: pure functions, used when the engine records and when scoring recomputes."""
 
 from dataclasses import dataclass
 
@@ -19,29 +19,33 @@ class EpisodeSummary:
     total_reward: float
 
 
-def summarise(reward: np.ndarray, success: np.ndarray, success_hold: int = 1) -> EpisodeSummary:
+def summarise(reward: np.ndarray, success: np.ndarray, success_hold: int = 1, held: int = 0) -> EpisodeSummary:
     """The outcome of an episode with ``reward`` [T] and ``success`` [T] (the goal holds after step t).
 
     An episode succeeds if its goal held for at least ``success_hold`` consecutive steps; what held for fewer is
-    transient and does not count, and nor does what held before the first step.
+    transient and does not count, and nor does what held before the first step, except in a branch, whose goal had held
+    for ``held`` steps when it forked.
     """
     if reward.shape != success.shape or reward.ndim != 1:
         raise ValueError(f"reward and success must both be [T]; received {reward.shape} and {success.shape}")
-    step = hold_step(success, success_hold)
+    step = hold_step(success, success_hold, held)
     return EpisodeSummary(step is not None, step, len(reward), float(np.sum(reward, dtype=np.float64)))
 
 
-def hold_step(flags: np.ndarray, hold: int) -> int | None:
-    """The first index at which ``flags`` [T] (bool) has been true ``hold`` times in a row, or none."""
+def hold_step(flags: np.ndarray, hold: int, held: int = 0) -> int | None:
+    """The first index at which ``flags`` [T] (bool) has been true ``hold`` times in a row, or none.
+
+    ``held`` true steps are taken to come right before the first.
+    """
     if hold < 1:
         raise ValueError(f"success must hold for at least one step; received success_hold={hold}")
     true = np.asarray(flags, dtype=bool)
     if not true.any():
         return None
     index = np.arange(len(true))
-    last_false = np.maximum.accumulate(np.where(true, -1, index))
-    held = np.flatnonzero(index - last_false >= hold)
-    return int(held[0]) if len(held) else None
+    last_false = np.maximum.accumulate(np.where(true, -1 - held, index))
+    reached = np.flatnonzero(index - last_false >= hold)
+    return int(reached[0]) if len(reached) else None
 
 
 def action_rate(action: np.ndarray, control_dt: float) -> float:

@@ -1,0 +1,258 @@
+"""A finished episode: its rollout, how it ended, and its arrays, read from memory or lazily from the trace."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from simeval.codec import pack, unpack
+from simeval.errors import TraceError
+from simeval.metrics import EpisodeSummary
+from simeval.tape import Frames, Recorded
+from simeval.types import Rollout, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an episode ended, and what the run knows of it beside its arrays.
+
+    ``status`` is ``"done"`` or ``"error"`` (``error`` then holds the traceback or reason). ``solved_at_reset``: success
+    held before the first action. ``success_hold``: see ``World.success_hold``. ``held``: the number of successful
+    steps in a row just before a child's first step. ``wall_s``: seconds from its first step to its last, other slots'
+    work included.
+    """
+
+    status: str
+    summary: EpisodeSummary
+    success_hold: int = 1
+    held: int = 0
+    solved_at_reset: bool = False
+    error: str = ""
+    wall_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Ending":
+        """The inverse of :meth:`to_json`."""
+        fields = dict(data)
+        fields["summary"] = EpisodeSummary(**fields["summary"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Everything a branch needs at one step: the World's snapshot, the policy's memory of this episode, ``held``."""
+
+    step: int
+    snapshot: Snapshot
+    memory: Mapping[str, Any]
+    held: int
+
+    def to_bytes(self) -> bytes:
+        """A self-contained encoding."""
+        return pack(
+            {
+                "format": "simeval-checkpoint/1",
+                "step": self.step,
+                "snapshot": self.snapshot.to_bytes(),
+                "memory": dict(self.memory),
+                "held": self.held,
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Checkpoint":
+        """The inverse of :meth:`to_bytes`."""
+        content = unpack(data)
+        if not isinstance(content, dict) or content.get("format") != "simeval-checkpoint/1":
+            raise TraceError("these bytes are not a simeval checkpoint; the trace is damaged or foreign")
+        return cls(content["step"], Snapshot.from_bytes(content["snapshot"]), content["memory"], content["held"])
+
+
+class ArraySource:
+    """Where an episode's arrays are: in memory. ``ShardSource`` in ``simeval.trace`` reads them from a file."""
+
+    def __init__(self, arrays: Recorded, checkpoints: Mapping[int, Checkpoint] | None = None):
+        self.arrays = arrays
+        self.checkpoints = dict(checkpoints or {})
+
+    def paths(self) -> list[str]:
+        """Paths of the arrays."""
+        return list(self.arrays)
+
+    def read(self, path: str) -> np.ndarray:
+        """One array; ``KeyError`` where there is none."""
+        array = self.arrays[path]
+        return array.array() if isinstance(array, Frames) else array
+
+    def checkpoint_steps(self) -> list[int]:
+        """Steps at which a checkpoint was kept."""
+        return sorted(self.checkpoints)
+
+    def checkpoint(self, step: int) -> Checkpoint:
+        """The checkpoint kept at ``step``."""
+        return self.checkpoints[step]
+
+
+class Columns(Mapping[str, np.ndarray]):
+    """The arrays of an episode under one prefix, read when asked for."""
+
+    def __init__(self, source: ArraySource, prefix: str, owner: str):
+        self._source = source
+        self._prefix = prefix
+        self._owner = owner
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        try:
+            return self._source.read(self._prefix + key)
+        except KeyError:
+            raise KeyError(f"{self._owner} has no {self._prefix}{key}; it has: {', '.join(self) or 'none'}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return (path[len(self._prefix) :] for path in self._source.paths() if path.startswith(self._prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Episode:
+    """One finished rollout. Observations and signals have T + 1 rows, everything else T, T being :attr:`length`.
+
+    A child's arrays begin at its ``branch_step``; ``Run.whole`` puts its ancestors' steps before them.
+    """
+
+    def __init__(self, rollout: Rollout, ending: Ending, source: ArraySource):
+        self.rollout = rollout
+        self.ending = ending
+        self.source = source
+
+    def __repr__(self) -> str:
+        return (
+            f"Episode({self.id}, task={self.rollout.start.task!r}, policy={self.rollout.policy!r}, "
+            f"status={self.status!r}, succeeded={self.succeeded}, length={self.length})"
+        )
+
+    @property
+    def id(self) -> str:
+        """The rollout's id."""
+        return self.rollout.id
+
+    @property
+    def status(self) -> str:
+        """``"done"`` or ``"error"``."""
+        return self.ending.status
+
+    @property
+    def error(self) -> str:
+        """Why it is an error, with the traceback; empty when done."""
+        return self.ending.error
+
+    @property
+    def summary(self) -> EpisodeSummary:
+        """Success, its step, length and return."""
+        return self.ending.summary
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the task was solved (an episode with an error was not)."""
+        return self.ending.summary.success
+
+    @property
+    def length(self) -> int:
+        """Number of actions, T."""
+        return self.ending.summary.length
+
+    @property
+    def total_reward(self) -> float:
+        """The undiscounted return."""
+        return self.ending.summary.total_reward
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The HDF5 attributes of the episode's group."""
+        return episode_attrs(self.rollout, self.ending)
+
+    @property
+    def observation(self) -> Mapping[str, np.ndarray]:
+        """Observation key -> ``[T + 1, …]``."""
+        return Columns(self.source, "observation/", f"episode {self.id}")
+
+    @property
+    def signals(self) -> Mapping[str, np.ndarray]:
+        """Signal -> ``[T + 1, …]``: the simulator's truth."""
+        return Columns(self.source, "signals/", f"episode {self.id}")
+
+    @property
+    def policy(self) -> Mapping[str, np.ndarray]:
+        """What the policy said of its actions -> ``[T, …]``: ``log_prob``, ``entropy``, ``chunk``, …."""
+        return Columns(self.source, "policy/", f"episode {self.id}")
+
+    @property
+    def action(self) -> np.ndarray:
+        """Actions ``[T, A]`` as the World received them."""
+        return self.source.read("action")
+
+    @property
+    def reward(self) -> np.ndarray:
+        """Rewards ``[T]``."""
+        return self.source.read("reward")
+
+    @property
+    def terminated(self) -> np.ndarray:
+        """``[T]`` bool: the task itself ended the episode."""
+        return self.source.read("terminated")
+
+    @property
+    def truncated(self) -> np.ndarray:
+        """``[T]`` bool: the World or the harness (horizon, success reached) cut the episode."""
+        return self.source.read("truncated")
+
+    @property
+    def success(self) -> np.ndarray:
+        """``[T]`` bool: the goal holds after the step."""
+        return self.source.read("success")
+
+
+def episode_attrs(rollout: Rollout, ending: Ending) -> dict[str, Any]:
+    """The HDF5 attributes of an episode's group (schema ``simeval-trace/1``)."""
+    return {
+        "rollout": json.dumps(rollout.to_json()),
+        "task": rollout.start.task,
+        "instruction": rollout.start.instruction,
+        "world": rollout.world,
+        "policy": rollout.policy,
+        "status": ending.status,
+        "success": ending.summary.success,
+        "success_step": -1 if ending.summary.success_step is None else ending.summary.success_step,
+        "length": ending.summary.length,
+        "return": ending.summary.total_reward,
+        "success_hold": ending.success_hold,
+        "held": ending.held,
+        "solved_at_reset": ending.solved_at_reset,
+        "branch_step": rollout.branch_step,
+        "error": ending.error,
+        "timings": json.dumps({"wall_s": ending.wall_s}),
+    }
+
+
+def ending_of(attrs: Mapping[str, Any]) -> tuple[Rollout, Ending]:
+    """The inverse of :func:`episode_attrs`."""
+    step = int(attrs["success_step"])
+    summary = EpisodeSummary(
+        bool(attrs["success"]), None if step < 0 else step, int(attrs["length"]), float(attrs["return"])
+    )
+    ending = Ending(
+        status=str(attrs["status"]),
+        summary=summary,
+        success_hold=int(attrs["success_hold"]),
+        held=int(attrs["held"]),
+        solved_at_reset=bool(attrs["solved_at_reset"]),
+        error=str(attrs["error"]),
+        wall_s=float(json.loads(str(attrs["timings"]))["wall_s"]),
+    )
+    return Rollout.from_json(json.loads(str(attrs["rollout"]))), ending

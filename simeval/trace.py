@@ -1,0 +1,387 @@
+"""The trace on disk: HDF5 shards and the run folder's append-only index, written so that a kill loses nothing sealed.
+
+A shard is written to a temporary name, flushed to disk, renamed, and only then indexed. What was finished but not yet
+in a shard is lost by a kill and runs again on resume, with the same result.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import h5py
+import numpy as np
+from h5py import h5d, h5p, h5s, h5t
+
+from simeval.episode import ArraySource, Checkpoint, Ending, Episode, ending_of, episode_attrs
+from simeval.errors import TraceError
+from simeval.noise import NOISE_LAYOUT
+from simeval.tape import Frames
+from simeval.types import Rollout
+
+SCHEMA = "simeval-trace/1"
+
+_SHARD_EPISODES = 256
+_SHARD_BYTES = 64 << 20
+_SHARD_SECONDS = 1.0
+
+
+def write_shard(path: Path, episodes: list[Episode], run_id: str) -> None:
+    """Write a shard holding ``episodes`` at ``path``, flushed to disk, complete or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with h5py.File(temporary, "w") as file:
+        file.attrs["schema"] = SCHEMA
+        file.attrs["noise_layout"] = NOISE_LAYOUT
+        file.attrs["run_id"] = run_id
+        for episode in episodes:
+            _write_episode(file.create_group(episode.id), episode)
+    with open(temporary, "rb") as file:
+        os.fsync(file.fileno())
+    os.rename(temporary, path)
+    _sync_folder(path.parent)
+
+
+def _write_episode(group: h5py.Group, episode: Episode) -> None:
+    for name, value in episode_attrs(episode.rollout, episode.ending).items():
+        group.attrs[name] = value
+    source = episode.source
+    parents: dict[str, h5py.Group] = {"": group}
+    for path in source.paths():
+        folder, _, name = path.rpartition("/")
+        if folder not in parents:
+            parents[folder] = group.require_group(folder)
+        array = source.arrays[path]
+        if isinstance(array, Frames):
+            _write_frames(parents[folder], name, array)
+        else:
+            _write_array(parents[folder], name, array)
+    steps = source.checkpoint_steps()
+    if steps:
+        data = [np.frombuffer(source.checkpoint(step).to_bytes(), dtype=np.uint8) for step in steps]
+        folder_group = group.create_group("snapshots")
+        folder_group["step"] = np.array(steps, dtype=np.int64)
+        folder_group["offset"] = np.cumsum([0, *(len(item) for item in data)], dtype=np.int64)
+        folder_group["data"] = np.concatenate(data)
+
+
+def _write_array(group: h5py.Group, name: str, array: np.ndarray) -> None:
+    array = np.ascontiguousarray(array)
+    space = h5s.create_simple(array.shape)
+    kind = h5t.py_create(array.dtype, logical=True)
+    dataset = h5d.create(group.id, name.encode(), kind, space)
+    if array.size:
+        dataset.write(h5s.ALL, h5s.ALL, array, kind)
+
+
+def _write_frames(group: h5py.Group, name: str, frames: Frames) -> None:
+    chunk = (frames.rows_per_chunk, *frames.shape[1:])
+    properties = h5p.create(h5p.DATASET_CREATE)
+    properties.set_chunk(chunk)
+    properties.set_deflate(1)
+    space = h5s.create_simple(frames.shape, (h5s.UNLIMITED, *frames.shape[1:]))
+    dataset = h5d.create(group.id, name.encode(), h5t.py_create(frames.dtype, logical=True), space, properties)
+    for index, data in enumerate(frames.chunks):
+        dataset.write_direct_chunk((index * frames.rows_per_chunk, *([0] * (len(chunk) - 1))), data)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def open_shard(path: Path) -> Iterator[h5py.File]:
+    """A shard opened for reading; ``TraceError`` for a missing, truncated or foreign file."""
+    try:
+        file = h5py.File(path, "r")
+    except FileNotFoundError:
+        raise TraceError(
+            f"trace file {path} is missing; put it back, or resume the run to make its episodes again"
+        ) from None
+    except OSError as error:
+        raise TraceError(
+            f"trace file {path} cannot be read ({error}); it is truncated or not HDF5: move it out of the folder and "
+            "resume the run to make its episodes again"
+        ) from None
+    with file:
+        schema = file.attrs.get("schema")
+        if schema != SCHEMA:
+            raise TraceError(
+                f"{path} is not a {SCHEMA} trace (its schema is {schema!r}); other formats need `simeval import`"
+            )
+        yield file
+
+
+class ShardSource(ArraySource):
+    """Where an episode's arrays are: in a group of a shard, opened when asked."""
+
+    def __init__(self, path: Path, group: str):
+        self._path = path
+        self._group = group
+
+    def paths(self) -> list[str]:
+        """See ``ArraySource.paths``."""
+        found: list[str] = []
+
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and not name.startswith("snapshots/"):
+                found.append(name)
+
+        with self._open() as group:
+            group.visititems(visit)
+        return found
+
+    def read(self, path: str) -> np.ndarray:
+        """See ``ArraySource.read``."""
+        with self._open() as group:
+            if path not in group:
+                raise KeyError(path)
+            try:
+                return group[path][...]
+            except OSError as error:
+                raise TraceError(
+                    f"{self._path}: {self._group}/{path} cannot be read ({error}); the file is damaged"
+                ) from None
+
+    def checkpoint_steps(self) -> list[int]:
+        """See ``ArraySource.checkpoint_steps``."""
+        with self._open() as group:
+            return [int(step) for step in group["snapshots/step"][...]] if "snapshots" in group else []
+
+    def checkpoint(self, step: int) -> Checkpoint:
+        """See ``ArraySource.checkpoint``."""
+        steps = self.checkpoint_steps()
+        if step not in steps:
+            raise KeyError(f"episode {self._group} keeps no checkpoint at step {step}; it has: {steps or 'none'}")
+        index = steps.index(step)
+        with self._open() as group:
+            begin, end = group["snapshots/offset"][index : index + 2]
+            return Checkpoint.from_bytes(group["snapshots/data"][begin:end].tobytes())
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[h5py.Group]:
+        with _SHARDS.lend(self._path) as file:
+            if self._group not in file:
+                raise TraceError(f"{self._path} holds no episode {self._group}; the index and the trace disagree")
+            yield file[self._group]
+
+
+class _ShardCache:
+    """The few shards read last, kept open: opening one costs more than reading an episode."""
+
+    def __init__(self, size: int = 4):
+        self._size = size
+        self._open: OrderedDict[tuple[Path, int], contextlib.ExitStack] = OrderedDict()
+        self._files: dict[tuple[Path, int], h5py.File] = {}
+        self._lock = threading.RLock()
+
+    @contextlib.contextmanager
+    def lend(self, path: Path) -> Iterator[h5py.File]:
+        with self._lock:
+            try:
+                key = (path, path.stat().st_ino)
+            except FileNotFoundError:
+                key = (path, 0)
+            if key not in self._open:
+                stack = contextlib.ExitStack()
+                self._files[key] = stack.enter_context(open_shard(path))
+                self._open[key] = stack
+                if len(self._open) > self._size:
+                    old, oldest = self._open.popitem(last=False)
+                    del self._files[old]
+                    oldest.close()
+            self._open.move_to_end(key)
+            yield self._files[key]
+
+
+_SHARDS = _ShardCache()
+
+
+def read_episodes(path: Path) -> Iterator[Episode]:
+    """The episodes of one shard, their arrays lazy."""
+    with open_shard(path) as file:
+        heads = [(name, dict(group.attrs)) for name, group in file.items()]
+    for name, attrs in heads:
+        rollout, ending = ending_of(attrs)
+        if rollout.id != name:
+            raise TraceError(f"{path}: episode {name} holds the rollout {rollout.id}; the file was altered")
+        yield Episode(rollout, ending, ShardSource(path, name))
+
+
+class Index:
+    """``episodes.jsonl``: one JSON object a line, appended only. Later lines about an id stand over earlier ones."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def read(self) -> list[dict[str, Any]]:
+        """All complete lines; a last line cut short by a kill is left out."""
+        try:
+            raw = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        entries = []
+        for number, line in enumerate(raw[: raw.rfind(b"\n") + 1].splitlines(), 1):
+            try:
+                entries.append(json.loads(line))
+            except ValueError:
+                raise TraceError(f"{self.path}, line {number} is not JSON; the index was altered") from None
+        return entries
+
+    def repair(self) -> None:
+        """Cut off a last line that a kill left incomplete."""
+        if self.path.exists():
+            with open(self.path, "r+b") as file:
+                raw = file.read()
+                file.truncate(raw.rfind(b"\n") + 1)
+
+
+class TraceWriter:
+    """Writes a run folder: one writer at a time, episodes sealed into shards by a background thread."""
+
+    def __init__(self, folder: Path, run_id: str):
+        self.folder = folder
+        self.run_id = run_id
+        self._traces = folder / "traces"
+        self._traces.mkdir(parents=True, exist_ok=True)
+        self._lock_file = _lock(folder)
+        self._index = Index(folder / "episodes.jsonl")
+        self._index.repair()
+        for leftover in self._traces.glob(".*.tmp"):
+            leftover.unlink()
+        self._sequence = (
+            max((int(path.stem) for path in self._traces.glob("*.h5") if path.stem.isdigit()), default=-1) + 1
+        )
+        self._log: IO[bytes] = open(self._index.path, "ab")  # noqa: SIM115 - held for the life of the writer
+        self._pending: list[Episode] = []
+        self._pending_bytes = 0
+        self._failure: BaseException | None = None
+        self._closing = False
+        self._wake = threading.Condition()
+        self._sealing = threading.Lock()
+        self._adopt_unindexed()
+        self._thread = threading.Thread(target=self._run, name="simeval-trace", daemon=True)
+        self._thread.start()
+
+    def request(self, rollout: Rollout) -> None:
+        """Note that ``rollout`` was asked for, so that nothing that was requested can vanish without a line."""
+        self._append({"event": "requested", "id": rollout.id, "rollout": rollout.to_json()})
+
+    def drop(self, rollout: Rollout, reason: str) -> None:
+        """Note that ``rollout`` was requested and will not be run."""
+        self._append({"event": "dropped", "id": rollout.id, "rollout": rollout.to_json(), "reason": reason})
+
+    def write(self, episode: Episode) -> None:
+        """Hand over a finished episode; returns at once, raises what an earlier write ran into."""
+        with self._wake:
+            self._check()
+            self._pending.append(episode)
+            self._pending_bytes += sum(
+                sum(map(len, array.chunks)) if isinstance(array, Frames) else array.nbytes
+                for array in episode.source.arrays.values()
+            )
+            if len(self._pending) >= _SHARD_EPISODES or self._pending_bytes >= _SHARD_BYTES:
+                self._wake.notify()
+        while self._pending_bytes >= 4 * _SHARD_BYTES and self._failure is None:
+            self._seal()
+
+    def close(self) -> None:
+        """Seal what is pending and release the folder."""
+        with self._wake:
+            if self._closing:
+                return
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+        try:
+            self._check()
+            self._seal()
+        finally:
+            self._log.close()
+            self._lock_file.close()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait(_SHARD_SECONDS)
+                if self._closing or self._failure is not None:
+                    return
+            try:
+                self._seal()
+            except BaseException as error:
+                self._failure = error
+                return
+
+    def _seal(self) -> None:
+        with self._sealing:
+            with self._wake:
+                batch, self._pending = self._pending, []
+                self._pending_bytes = 0
+            if not batch:
+                self._flush()
+                return
+            path = self._traces / f"{self._sequence:06d}.h5"
+            if path.exists():
+                raise TraceError(f"{path} exists already; another process writes to this run folder")
+            write_shard(path, batch, self.run_id)
+            self._sequence += 1
+            for episode in batch:
+                self._append(index_entry(episode, path.name))
+                episode.source = ShardSource(path, episode.id)
+            self._flush()
+
+    def _adopt_unindexed(self) -> None:
+        """Index the shards that were renamed into place just before a kill."""
+        known = {entry.get("shard") for entry in self._index.read()}
+        for path in sorted(self._traces.glob("*.h5")):
+            if path.name not in known:
+                for episode in read_episodes(path):
+                    self._append(index_entry(episode, path.name))
+        self._flush()
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        self._log.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+
+    def _flush(self) -> None:
+        self._log.flush()
+        os.fsync(self._log.fileno())
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise TraceError(f"the trace in {self.folder} cannot be written: {self._failure}") from self._failure
+
+
+def index_entry(episode: Episode, shard: str) -> dict[str, Any]:
+    """The index line of a sealed episode."""
+    return {
+        "event": episode.status,
+        "id": episode.id,
+        "shard": shard,
+        "rollout": episode.rollout.to_json(),
+        "ending": episode.ending.to_json(),
+    }
+
+
+def entry_ending(entry: Mapping[str, Any]) -> Ending:
+    """The ending that an index line of a sealed episode holds."""
+    return Ending.from_json(entry["ending"])
+
+
+def _lock(folder: Path) -> IO[bytes]:
+    file = open(folder / ".lock", "ab")  # noqa: SIM115 - the lock lives as long as the file is open
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise TraceError(
+            f"{folder} is being written by another process; wait for it to end or choose another run.dir"
+        ) from None
+    return file
