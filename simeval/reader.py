@@ -84,6 +84,11 @@ class Run:
         return self.info.get("config", {})
 
     @property
+    def requested(self) -> list[str]:
+        """Ids of all rollouts requested, in that order."""
+        return list(self._rollouts)
+
+    @property
     def dropped(self) -> dict[str, str]:
         """Rollouts that were requested and will not be run, with the reason."""
         return dict(self._dropped)
@@ -113,6 +118,12 @@ class Run:
 
     def __iter__(self) -> Iterator[Episode]:
         return (self[rollout_id] for rollout_id in self._sealed)
+
+    def rollout(self, rollout_id: str) -> Rollout:
+        """What was asked for under this id, whether or not it was finished."""
+        if rollout_id not in self._rollouts:
+            raise unknown(f"rollout of {self.path}", rollout_id, self._rollouts)
+        return Rollout.from_json(self._rollouts[rollout_id])
 
     def whole(self, rollout_id: str) -> Episode:
         """An episode from its root's reset on: a branch with its ancestors' steps before it."""
