@@ -1,0 +1,207 @@
+"""A batch of MuJoCo copies stepped together by ``mujoco.rollout``: the base of native MuJoCo Worlds.
+
+A slot is one record of a structured numpy array: physics state, controls, sensors and whatever the subclass adds. Every
+control step is one rollout of a fixed number of substeps from a cold solver (zero warm start), so the record *is* the
+complete state: a snapshot is a copy of it, and a result depends on nothing that a worker thread did before.
+"""
+
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+from mujoco.rollout import Rollout
+
+from simeval.errors import ConfigError, SnapshotError, UnsupportedError
+from simeval.noise import StepKey
+from simeval.types import Snapshot, Start, TimeStep
+from simeval.world import World
+
+PHYSICS = mujoco.mjtState.mjSTATE_FULLPHYSICS
+SPEED_LIMIT = 1e4
+"""A generalised speed [m/s or rad/s] above this one is a simulation that blew up."""
+
+_log = logging.getLogger(__name__)
+
+
+class MujocoBatch(World):
+    """Slots as records, stepped by a pool of C++ threads.
+
+    A record has the fields ``physics`` (time, qpos, qvel, act: MuJoCo's full physics state), ``control`` (the actuator
+    controls in force) and ``sensors`` (sensordata, which MuJoCo computes at the start of the last substep), followed by
+    the subclass's ``fields``. ``models`` holds one model per slot, all of the same sizes; the same object for all slots
+    until somebody replaces one.
+
+    A slot whose simulation goes bad is reported in ``TimeStep.failures``, keeps its last good record and must be
+    reset or restored before it is stepped again.
+    """
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        *,
+        num_slots: int,
+        substeps: int,
+        fields: Sequence[tuple[Any, ...]],
+        threads: int | None = None,
+    ):
+        if num_slots < 1:
+            raise ConfigError(f"num_slots is at least 1; received {num_slots}")
+        if threads is not None and threads < 1:
+            raise ConfigError(f"threads is at least 1, or null for one per core; received {threads}")
+        if not model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_AUTORESET:
+            raise ConfigError('a batched model needs <flag autoreset="disable"/>, so that a bad state is seen')
+        self.num_slots = num_slots
+        self.control_dt = substeps * model.opt.timestep
+        self.models = [model] * num_slots
+        self._substeps = substeps
+        self._num_physics = mujoco.mj_stateSize(model, PHYSICS)
+        self._qpos = slice(1, 1 + model.nq)
+        self._qvel = slice(1 + model.nq, 1 + model.nq + model.nv)
+        self.record = np.dtype(
+            [
+                ("physics", np.float64, (self._num_physics,)),
+                ("control", np.float64, (model.nu,)),
+                ("sensors", np.float64, (model.nsensordata,)),
+                *fields,
+            ]
+        )
+        self._slots = np.zeros(num_slots, dtype=self.record)
+        self._running = np.zeros(num_slots, dtype=bool)
+        self._threads = min(threads or os.cpu_count() or 1, num_slots)
+        self._pool: Rollout | None = None
+        self._workers: list[mujoco.MjData] = []
+
+    @abstractmethod
+    def _begin(self, record: np.ndarray, start: Start) -> None:
+        """Fill one zeroed ``record`` (a structured array of shape ``()``) with the beginning of an episode."""
+
+    @abstractmethod
+    def _controls(self, records: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """The actuator controls ``[n, substeps, nu]`` that ``actions`` mean for ``records`` ``[n]``."""
+
+    @abstractmethod
+    def _observe(self, records: np.ndarray) -> None:
+        """Update the subclass's fields of ``records`` ``[n]`` after the physics moved."""
+
+    @abstractmethod
+    def _time_step(self, records: np.ndarray, failures: dict[int, str]) -> TimeStep:
+        """The time step that ``records`` ``[n]`` stand for; a pure function of them. ``records`` may be kept."""
+
+    def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
+        """See ``World.reset``."""
+        self.check_slots(slots)
+        for start in starts:
+            self.check_task(start.task)
+            lacking = [p.axis for p in start.perturbations if p.axis not in self.perturbation_axes]
+            if lacking:
+                raise UnsupportedError(f"world {self.name!r} cannot apply perturbation {', '.join(map(repr, lacking))}")
+        records = np.zeros(len(slots), dtype=self.record)
+        for row, start in enumerate(starts):
+            self._begin(records[row : row + 1].reshape(()), start)
+        failures = self._settle(slots, records)
+        self._observe(records)
+        return self._commit(slots, records, failures)
+
+    def step(self, slots: Sequence[int], actions: np.ndarray, keys: Sequence[StepKey]) -> TimeStep:
+        """See ``World.step``."""
+        self._check_running(slots)
+        self.check_actions(slots, actions, keys)
+        records = self._slots[list(slots)]
+        controls = self._controls(records, np.asarray(actions, dtype=np.float64))
+        failures = self._simulate(slots, records, controls)
+        self._observe(records)
+        return self._commit(slots, records, failures)
+
+    def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
+        """See ``World.snapshot``."""
+        self._check_running(slots)
+        return [Snapshot(self.fingerprint, {"record": self._slots[slot].tobytes()}) for slot in slots]
+
+    def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:
+        """See ``World.restore``."""
+        self.check_slots(slots)
+        self.check_snapshots(snapshots)
+        data = b"".join(snapshot.state["record"] for snapshot in snapshots)
+        if len(data) != len(slots) * self.record.itemsize:
+            raise SnapshotError(f"a snapshot of world {self.name!r} holds {self.record.itemsize} bytes a slot")
+        return self._commit(slots, np.frombuffer(data, dtype=self.record).copy(), {})
+
+    def close(self) -> None:
+        """See ``World.close``."""
+        if self._pool is not None:
+            self._pool.close()
+        self._pool = None
+        self._workers = []
+
+    def _settle(self, slots: Sequence[int], records: np.ndarray) -> dict[int, str]:
+        """Let fresh ``records`` come to rest; the default trusts ``_begin``. Returns failures by row."""
+        return {}
+
+    def _simulate(self, slots: Sequence[int], records: np.ndarray, controls: np.ndarray) -> dict[int, str]:
+        """One control step of physics, in place; rows that went bad keep their record and are returned with a reason."""
+        if self._pool is None:  # not in the constructor: a pool of threads does not survive a fork
+            _log_mujoco_warnings()
+            self._pool = Rollout(nthread=self._threads if self._threads > 1 else 0)
+            self._workers = [mujoco.MjData(self.models[0]) for _ in range(self._threads)]
+        count = len(slots)
+        before = np.ascontiguousarray(records["physics"])
+        failures = {int(row): "the physics state is not finite" for row in np.flatnonzero(~_finite(before))}
+        good = [row for row in range(count) if row not in failures]
+        if not good:
+            return failures
+        model = self.models[0]
+        states = np.empty((len(good), self._substeps, self._num_physics))
+        sensors = np.empty((len(good), self._substeps, model.nsensordata))
+        self._pool.rollout(
+            [self.models[slots[row]] for row in good],
+            self._workers,
+            before[good],
+            np.ascontiguousarray(controls[good]),
+            skip_checks=True,
+            nstep=self._substeps,
+            state=states,
+            sensordata=sensors,
+        )
+        after = states[:, -1]
+        # MuJoCo stops a trajectory at its first warning (bad state, full contact buffer): its clock then lags.
+        late = np.abs(after[:, 0] - before[good, 0] - self.control_dt) > 0.5 * model.opt.timestep
+        unstable = ~_finite(after) | (np.abs(after[:, self._qvel]) > SPEED_LIMIT).any(axis=1)
+        for index in np.flatnonzero(late | unstable):
+            failures[good[index]] = (
+                f"the simulation became unstable {before[good[index], 0]:.3f} s after reset "
+                f"({'a MuJoCo warning ended the step' if late[index] else 'state not finite or too fast'})"
+            )
+        fine = np.flatnonzero(~(late | unstable))
+        rows = np.asarray(good)[fine]
+        records["physics"][rows] = after[fine]
+        records["sensors"][rows] = sensors[fine, -1]
+        records["control"][rows] = controls[rows, -1]
+        return failures
+
+    def _commit(self, slots: Sequence[int], records: np.ndarray, failures: dict[int, str]) -> TimeStep:
+        index = list(slots)
+        self._slots[index] = records
+        self._running[index] = True
+        for row in failures:
+            self._running[slots[row]] = False
+        return self._time_step(records, failures)
+
+    def _check_running(self, slots: Sequence[int]) -> None:
+        self.check_slots(slots)
+        for slot in slots:
+            if not self._running[slot]:
+                raise RuntimeError(f"world {self.name!r}: slot {slot} has no episode; reset or restore it first")
+
+
+def _finite(physics: np.ndarray) -> np.ndarray:
+    return np.isfinite(physics).all(axis=1)
+
+
+def _log_mujoco_warnings() -> None:
+    """Send MuJoCo's warnings to ``logging`` instead of a MUJOCO_LOG.TXT in the working directory, unless handled."""
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_log.warning)

@@ -1,0 +1,101 @@
+"""Pictures of tabletop slots: each episode's colours and zones painted on one canvas copy of the model."""
+
+import copy
+from collections.abc import Sequence
+
+import gymnasium
+import mujoco
+import numpy as np
+
+from envs.rendering import Renderer, check_profile
+from envs.tabletop.scene import Scene, layout
+from simeval.errors import ConfigError, unknown
+
+CAMERAS = ("front", "wrist")
+PICTURE_SIZE = 256
+"""Side of the pictures for people when no camera is configured [pixels]."""
+
+_HIDDEN = np.array([0.0, 0.0, 0.0, 0.0])
+
+
+class Pictures:
+    """Draws records of the tabletop. Renderers are made when the first picture is asked for."""
+
+    def __init__(self, scene: Scene, cameras: Sequence[str], size: int, profile: str):
+        for camera in cameras:
+            if camera not in CAMERAS:
+                raise unknown("camera of world 'tabletop'", camera, CAMERAS)
+        if size < 8:
+            raise ConfigError(f"image_size is at least 8 pixels; received {size}")
+        self._scene = scene
+        self._cameras = tuple(dict.fromkeys(cameras))
+        self._size = size
+        self._profile = check_profile(profile)
+        self._renderers: dict[int, Renderer] = {}
+        self._canvas = copy.copy(scene.model)
+        self._data = mujoco.MjData(self._canvas)
+        names = layout()
+        self._palette = np.array(list(names["colors"].values()))
+        self._object_geoms = np.array([self._canvas.geom(name).id for name in names["objects"]])
+        self._zone_geoms = np.array([self._canvas.geom(name).id for name in names["zones"]])
+        self._zone_bodies = np.array([self._canvas.body(name).id for name in names["zones"]])
+        self._button_geoms = np.array([self._canvas.geom(name).id for name in names["buttons"]])
+
+    @property
+    def spaces(self) -> dict[str, gymnasium.spaces.Box]:
+        """Observation space of each configured camera, by observation key."""
+        shape = (self._size, self._size, 3)
+        return {f"image_{camera}": gymnasium.spaces.Box(0, 255, shape, np.uint8) for camera in self._cameras}
+
+    @property
+    def fingerprint(self) -> str:
+        """The settings that images depend on; empty without cameras."""
+        if not self._cameras:
+            return ""
+        return f"cameras={','.join(self._cameras)} size={self._size} profile={self._profile}"
+
+    def images(self, records: np.ndarray) -> dict[str, np.ndarray]:
+        """Observation key -> uint8 ``[n, size, size, 3]`` of ``records``, for the configured cameras."""
+        if not self._cameras:
+            return {}
+        shape = (len(records), self._size, self._size, 3)
+        images = {f"image_{camera}": np.zeros(shape, np.uint8) for camera in self._cameras}
+        renderer = self._renderer(self._size)
+        for row, record in enumerate(records):
+            self._paint(record)
+            for camera in self._cameras:
+                images[f"image_{camera}"][row] = renderer.render(self._data, camera, self._canvas)
+        return images
+
+    def front(self, records: np.ndarray) -> np.ndarray:
+        """The front view of ``records`` for people, uint8 ``[n, H, W, 3]``."""
+        size = max(self._size, PICTURE_SIZE)
+        pictures = np.zeros((len(records), size, size, 3), np.uint8)
+        for row, record in enumerate(records):
+            self._paint(record)
+            pictures[row] = self._renderer(size).render(self._data, "front", self._canvas)
+        return pictures
+
+    def close(self) -> None:
+        """Free the renderers."""
+        for renderer in self._renderers.values():
+            renderer.close()
+        self._renderers = {}
+
+    def _renderer(self, size: int) -> Renderer:
+        if size not in self._renderers:
+            self._renderers[size] = Renderer(self._scene.model, size, self._profile)
+        return self._renderers[size]
+
+    def _paint(self, record: np.ndarray) -> None:
+        canvas = self._canvas
+        rgba = np.ones((len(self._palette), 4))
+        rgba[:, :3] = self._palette
+        canvas.geom_rgba[self._object_geoms] = rgba[record["object_color"]]
+        canvas.geom_rgba[self._button_geoms] = rgba[record["button_color"]]
+        zones = record["zone_present"]
+        canvas.geom_rgba[self._zone_geoms] = np.where(zones[:, None], rgba[record["zone_color"]], _HIDDEN)
+        canvas.body_pos[self._zone_bodies, :2] = record["zone_position"][:, :2]
+        self._data.qpos = record["physics"][1 : 1 + canvas.nq]
+        mujoco.mj_kinematics(canvas, self._data)
+        mujoco.mj_camlight(canvas, self._data)

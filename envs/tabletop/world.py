@@ -1,0 +1,240 @@
+"""The tabletop World: language-conditioned manipulation with a gantry gripper, stepped as one batch."""
+
+from collections.abc import Sequence
+
+import gymnasium
+import mujoco
+import numpy as np
+
+from envs.mujoco_batch import MujocoBatch
+from envs.tabletop.episode import fields, judge
+from envs.tabletop.pictures import Pictures
+from envs.tabletop.scene import Scene, View, field_slices, layout, load_model, scene_hash
+from envs.tabletop.tasks import TASKS
+from simeval.errors import ConfigError, unknown
+from simeval.noise import Key
+from simeval.types import Start, TimeStep
+
+VERSION = 1
+SUBSTEPS = 10
+LEASH = 0.03
+"""How far the commanded tip may run ahead of the real one [m]: it bounds the force on what is in the way."""
+
+_NAMES = list(TASKS)
+
+
+class Tabletop(MujocoBatch):
+    """A gantry gripper over a table with coloured objects, zones, buttons and two drawers; 20 control steps a second.
+
+    ``task`` is ``"all"``, a task name or several. An action is five numbers in [-1, 1]: displacement of the commanded
+    tip along x, y, z (2 cm a step at 1), turn about z (0.2 rad a step at 1), and the gripper: -1 open, +1 close, between
+    them half open. Observations: ``state`` (privileged, the same layout for all tasks, see ``assets/tabletop/layout.json``),
+    ``proprio`` (the robot alone) and ``image_front`` or ``image_wrist``, as ``cameras`` names.
+
+    ``reward`` is dense: the share of stages completed, with the closeness of the next, 1 at success. ``signals``:
+    ``object_pose`` [7, 7], ``object_present``, ``contact`` [7] (objects that a finger presses), ``touch`` [2] N,
+    ``drawer_opening`` [2] m, ``button_depth`` [3] m, ``stage`` and ``num_stages``, ``distractor_shift`` [m] (the
+    farthest that an object outside the goal has been moved). Nothing is terminal: the horizon ends an episode.
+    """
+
+    name = "tabletop"
+
+    def __init__(
+        self,
+        task: str | Sequence[str] = "all",
+        *,
+        num_slots: int = 1,
+        cameras: Sequence[str] = (),
+        image_size: int = 96,
+        render_profile: str = "fast",
+        threads: int | None = None,
+        success_hold: int = 3,
+    ):
+        names = [task] if isinstance(task, str) else list(task)
+        for name in names:
+            if name != "all" and name not in TASKS:
+                raise unknown("task of world 'tabletop'", name, ["all", *TASKS])
+        if not names:
+            raise ConfigError(f"world 'tabletop' needs at least one task; available: all, {', '.join(TASKS)}")
+        if success_hold < 1:
+            raise ConfigError(f"success_hold is at least 1 step; received {success_hold}")
+        self.tasks = tuple(TASKS) if "all" in names else tuple(dict.fromkeys(names))
+        self.success_hold = success_hold
+        self._state_fields = field_slices(layout()["state"])
+        self._proprio_fields = field_slices(layout()["proprio"])
+        size = sum(int(np.prod(shape)) for _, shape in layout()["state"])
+        super().__init__(
+            load_model(), num_slots=num_slots, substeps=SUBSTEPS, fields=fields(size), threads=threads
+        )
+        self._scene = Scene(self.models[0])
+        self._pictures = Pictures(self._scene, cameras, image_size, render_profile)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (5,), np.float32)
+        proprio_size = sum(int(np.prod(shape)) for _, shape in layout()["proprio"])
+        self.observation_space = gymnasium.spaces.Dict(
+            {
+                "state": gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32),
+                "proprio": gymnasium.spaces.Box(-np.inf, np.inf, (proprio_size,), np.float32),
+                **self._pictures.spaces,
+            }
+        )
+        self._proprio_index = np.concatenate(
+            [np.arange(self._state_fields[name][0].start, self._state_fields[name][0].stop) for name in self._proprio_fields]
+        )
+        self._scale = np.array(layout()["action"]["scale"])
+        self.fingerprint = (
+            f"tabletop/{VERSION} scene={scene_hash()} mujoco={mujoco.__version__} substeps={SUBSTEPS} "
+            f"hold={success_hold} {self._pictures.fingerprint}"
+        ).strip()
+
+    def start(self, task: str, seed: int) -> Start:
+        """See ``World.start``."""
+        self.check_task(task)
+        _, instruction = TASKS[task].begin(_rng(seed, task))
+        return Start(task, instruction, seed=seed)
+
+    def horizon(self, task: str) -> int:
+        """See ``World.horizon``."""
+        self.check_task(task)
+        return TASKS[task].horizon
+
+    def render(self, slots: Sequence[int]) -> np.ndarray:
+        """The front view of each slot, uint8 ``[len(slots), H, W, 3]``."""
+        self._check_running(slots)
+        return self._pictures.front(self._slots[list(slots)])
+
+    def close(self) -> None:
+        """See ``World.close``."""
+        self._pictures.close()
+        super().close()
+
+    def _begin(self, record: np.ndarray, start: Start) -> None:
+        if start.seed is None:
+            raise ConfigError("a start of world 'tabletop' has a seed (it has no numbered initial states)")
+        rng = _rng(start.seed, start.task)
+        draft, _ = TASKS[start.task].begin(rng)
+        scene, colors = self._scene, list(layout()["colors"])
+        physics = record["physics"]
+        physics[:] = scene.home
+        record["task"] = _NAMES.index(start.task)
+        record["ordered"] = TASKS[start.task].ordered
+        record["conditions"][: len(draft.conditions)] = draft.conditions
+        record["final"][: len(draft.final)] = draft.final
+        record["button_color"][:] = [colors.index(color) for color in draft.buttons]
+        for index, (color, place, yaw) in draft.objects.items():
+            record["object_present"][index] = True
+            record["object_color"][index] = colors.index(color)
+            position = [*place, scene.half_height[index] - 0.0002]
+            physics[scene.object_qpos[index]] = [*position, np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)]
+            record["object_start"][index] = position
+        for index, (color, place) in draft.zones.items():
+            record["zone_present"][index] = True
+            record["zone_color"][index] = colors.index(color)
+            record["zone_position"][index, :2] = place
+        physics[scene.drawer_qpos] = draft.drawers
+        tip = rng.uniform([-0.12, -0.15, 0.15], [0.08, 0.15, 0.21])
+        yaw = rng.uniform(-0.3, 0.3)
+        half = layout()["action"]["max_opening"] / 2
+        physics[scene.tip_qpos], physics[scene.yaw_qpos], physics[scene.finger_qpos] = tip, yaw, half
+        record["control"][:] = [*tip, yaw, half, half]
+        self._fill_constants(record)
+
+    def _settle(self, slots: Sequence[int], records: np.ndarray) -> dict[int, str]:
+        hold = np.repeat(records["control"][:, None], SUBSTEPS, axis=1)
+        failures: dict[int, str] = {}
+        for _ in range(3):
+            failures.update(self._simulate(slots, records, hold))
+            self._scene.park(records["physics"], records["object_present"])
+        records["physics"][:, 0] = 0.0
+        return failures
+
+    def _controls(self, records: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        scene, before = self._scene, records["control"]
+        target = np.empty_like(before)
+        target[:, :4] = before[:, :4] + actions[:, :4] * self._scale[:4]
+        tip = records["physics"][:, scene.tip_qpos]
+        target[:, :3] = np.clip(target[:, :3], tip - LEASH, tip + LEASH)
+        target[:, 4:] = (1.0 - actions[:, 4:]) * (0.25 * layout()["action"]["max_opening"])
+        np.clip(target, scene.ctrl_low, scene.ctrl_high, out=target)
+        ramp = np.minimum(np.arange(1, SUBSTEPS + 1) / (SUBSTEPS - 2), 1.0)
+        controls = before[:, None] + (target - before)[:, None] * ramp[:, None]
+        controls[:, -1] = target
+        return controls
+
+    def _observe(self, records: np.ndarray) -> None:
+        self._scene.park(records["physics"], records["object_present"])
+        view = self._scene.view(records["physics"], records["sensors"], records["object_present"])
+        judge(records, view, self._scene)
+        self._fill_state(records, view)
+
+    def _fill_constants(self, record: np.ndarray) -> None:
+        """The part of ``state`` that stays as it is all through an episode."""
+        names = layout()
+        color, shape = np.eye(len(names["colors"])), np.eye(len(names["shapes"]))
+        shapes = [names["shapes"].index(shape) for shape in names["object_shapes"]]
+        present, zones = record["object_present"], record["zone_present"]
+        self._write(
+            record["state"],
+            object_present=present,
+            object_color=color[record["object_color"]] * present[:, None],
+            object_shape=shape[shapes] * present[:, None],
+            zone_present=zones,
+            zone_position=record["zone_position"],
+            zone_color=color[record["zone_color"]] * zones[:, None],
+            button_position=self._scene.button_top,
+            button_color=color[record["button_color"]],
+        )
+
+    def _fill_state(self, records: np.ndarray, view: View) -> None:
+        present = view.present[..., None]
+        handle = self._scene.handle_closed - view.drawer_opening[..., None] * [1.0, 0.0, 0.0]
+        control = records["control"]
+        self._write(
+            records["state"],
+            tip_position=view.tip,
+            tip_velocity=view.tip_velocity,
+            yaw=view.yaw,
+            opening=view.fingers.sum(axis=1),
+            tip_target=control[:, :3],
+            yaw_target=control[:, 3],
+            opening_target=control[:, 4:].sum(axis=1),
+            touch=view.touch,
+            object_position=view.position * present,
+            object_quaternion=view.quaternion * present,
+            object_velocity=view.velocity * present,
+            button_depth=view.button_depth,
+            drawer_opening=view.drawer_opening,
+            drawer_handle=handle,
+            stage=records["stage"],
+        )
+
+    def _write(self, state: np.ndarray, **values: np.ndarray) -> None:
+        for name, value in values.items():
+            place, _ = self._state_fields[name]
+            target = state[..., place]
+            target[...] = np.reshape(value, target.shape)
+
+    def _time_step(self, records: np.ndarray, failures: dict[int, str]) -> TimeStep:
+        count = len(records)
+        state = records["state"].copy()
+        return TimeStep(
+            {"state": state, "proprio": state[:, self._proprio_index], **self._pictures.images(records)},
+            reward=records["reward"].copy(),
+            terminated=np.zeros(count, dtype=bool),
+            truncated=np.zeros(count, dtype=bool),
+            success=records["success"].copy(),
+            signals={
+                "object_pose": records["physics"][:, self._scene.object_qpos],
+                "drawer_opening": records["physics"][:, self._scene.drawer_qpos],
+                "button_depth": -records["physics"][:, self._scene.button_qpos],
+                "touch": records["sensors"].copy(),
+                **{name: records[name].copy() for name in _SIGNALS},
+            },
+            failures=failures,
+        )
+
+
+_SIGNALS = ("object_present", "contact", "stage", "num_stages", "distractor_shift")
+
+
+def _rng(seed: int, task: str) -> np.random.Generator:
+    return Key(seed).stream("start").event("tabletop", task)
