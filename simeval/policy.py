@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from simeval.errors import ConfigError
 from simeval.noise import StepKey
 from simeval.types import Array, Observation, WorldSpec
@@ -66,3 +68,40 @@ class Policy(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Release connections and devices; closing twice is harmless."""
+
+
+def take_memory(memory: Memory, rows: np.ndarray) -> Memory:
+    """The memory of the episodes in ``rows``, as a value of its own."""
+    return {
+        name: take_memory(value, rows) if isinstance(value, Mapping) else value[rows] for name, value in memory.items()
+    }
+
+
+def put_memory(memory: Memory, rows: np.ndarray, values: Memory) -> None:
+    """Write ``values`` into ``rows`` of ``memory``, in place; the names must agree."""
+    if memory.keys() != values.keys():
+        raise ValueError(f"a policy's memory changed its parts from {sorted(memory)} to {sorted(values)}")
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            put_memory(memory[name], rows, value)
+        else:
+            memory[name][rows] = value
+
+
+def stack_memory(memories: Sequence[Memory]) -> Memory:
+    """Memories of one episode each (no batch dimension) as one memory with the batch dimension first."""
+    first = memories[0]
+    return {
+        name: stack_memory([memory[name] for memory in memories])
+        if isinstance(value, Mapping)
+        else np.stack([memory[name] for memory in memories])
+        for name, value in first.items()
+    }
+
+
+def memory_row(memory: Memory, row: int) -> Memory:
+    """The memory of one episode, without the batch dimension, as a value of its own."""
+    return {
+        name: memory_row(value, row) if isinstance(value, Mapping) else np.array(value[row])
+        for name, value in memory.items()
+    }

@@ -1,0 +1,136 @@
+"""How one rollout is brought about: where it begins, what is replayed on the way, and its progress in a slot."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from simeval.episode import Checkpoint, Episode
+from simeval.errors import UnsupportedError
+from simeval.noise import Stream
+from simeval.perturbation import Effects, split
+from simeval.reader import Run
+from simeval.types import Rollout, SnapshotRef, Start
+from simeval.world import World
+
+Recall = Callable[[str], Episode | None]
+"""Rollout id -> its finished episode, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of a rollout up to step ``until``; ``actions`` are those recorded from step ``first`` on."""
+
+    rollout: Rollout
+    until: int
+    actions: np.ndarray | None = None
+    first: int = 0
+
+
+@dataclass(slots=True)
+class Program:
+    """A rollout to be recorded, and how to get to its first step.
+
+    It begins at ``origin``, or by resetting at ``start``; all segments but the last are replayed unrecorded.
+    ``isolated`` programs never share a call with others.
+    """
+
+    rollout: Rollout
+    segments: tuple[Segment, ...]
+    start: Start
+    origin: Checkpoint | None = None
+    origin_policy: str | None = None
+    isolated: bool = False
+
+
+def plan(rollout: Rollout, world: World, recall: Recall) -> Program:
+    """The shortest way to the first step of ``rollout``: from a kept checkpoint, or replayed from the root's reset."""
+    own, _ = split(world, rollout.perturbations)
+    start = replace(rollout.start, perturbations=rollout.start.perturbations + tuple(own))
+    segments = [Segment(rollout, rollout.horizon)]
+    current = rollout
+    while current.parent is not None:
+        step = current.branch_step
+        parent = recall(current.parent)
+        if parent is None:
+            raise ValueError(
+                f"rollout {current.id} branches from {current.parent}, which is not finished in this run; yield the "
+                "parent first and branch from what comes back"
+            )
+        if split(world, parent.rollout.perturbations)[0] != own:
+            raise UnsupportedError(
+                f"rollout {rollout.id} changes perturbations that world {world.name!r} applies at reset; give the "
+                "branch its parent's, or start a new root"
+            )
+        begin, end = parent.rollout.branch_step, parent.rollout.branch_step + parent.length
+        if not begin <= step <= end or (step == end and parent.rollout.horizon > end):
+            raise ValueError(
+                f"cannot branch from {parent.id} at step {step}: it has steps {begin} to {end - 1} "
+                f"(status {parent.status}, {'succeeded' if parent.succeeded else 'no success'})"
+            )
+        kept = [item for item in parent.source.checkpoint_steps() if item <= step]
+        first = max(kept, default=begin)
+        if first < step:
+            segments.append(Segment(parent.rollout, step, parent.action, begin))
+        if kept:
+            return Program(
+                rollout, tuple(reversed(segments)), start, parent.source.checkpoint(first), parent.rollout.policy
+            )
+        current = parent.rollout
+    origin = None
+    if start.snapshot is not None:
+        kept_state = _checkpoint(start.snapshot, recall)
+        origin = Checkpoint(0, kept_state.snapshot, {}, 0)
+    return Program(rollout, tuple(reversed(segments)), start, origin)
+
+
+def _checkpoint(ref: SnapshotRef, recall: Recall) -> Checkpoint:
+    episode = recall(ref.rollout) if ref.run in ("", ".") else Run(ref.run)[ref.rollout]
+    if episode is None:
+        raise ValueError(f"the start's snapshot is of rollout {ref.rollout}, which is not finished in this run")
+    return episode.source.checkpoint(ref.step)
+
+
+@dataclass(slots=True)
+class Lane:
+    """One slot's work in progress."""
+
+    slot: int
+    program: Program
+    step: int = 0
+    held: int = 0
+    position: int = 0
+    solved_at_reset: bool = False
+    held_at_first: int = 0
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    began: float = field(default_factory=time.perf_counter)
+
+    rollout: Rollout = field(init=False)
+    until: int = field(init=False)
+    recording: bool = field(init=False)
+    world_stream: Stream = field(init=False)
+    policy_stream: Stream = field(init=False)
+    effects: Effects = field(init=False)
+    instruction: str = field(init=False)
+    snapshot_steps: frozenset[int] = field(init=False)
+
+    def enter(self, world: World) -> None:
+        """Take up the segment at ``position``."""
+        segment = self.program.segments[self.position]
+        rollout = segment.rollout
+        self.rollout = rollout
+        self.until = segment.until
+        self.recording = self.position == len(self.program.segments) - 1
+        self.world_stream = rollout.key("world").stream("world")
+        self.policy_stream = rollout.key("policy").stream("policy")
+        self.effects = Effects(rollout, split(world, rollout.perturbations)[1])
+        self.instruction = self.effects.instruction(rollout.start.instruction)
+        self.snapshot_steps = frozenset(rollout.snapshot_steps) if self.recording else frozenset()
+        if self.recording:
+            self.held_at_first = self.held
+
+    def diverges(self, action: np.ndarray) -> bool:
+        """Whether a replayed action differs from the one recorded at this step."""
+        segment = self.program.segments[self.position]
+        return segment.actions is not None and not np.array_equal(segment.actions[self.step - segment.first], action)

@@ -1,0 +1,128 @@
+"""Evaluation designs: which rollouts are run, as generators over rounds of rollouts.
+
+A :class:`Study` is what a configuration builds; its ``protocol`` is what the engine runs.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from simeval.errors import ConfigError
+from simeval.noise import Key
+from simeval.schedule import Protocol, parallel_iter
+from simeval.types import Perturbation, Rollout
+from simeval.world import World
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a study is run on: Worlds by name, the names of the policies in each, and the seed of all its draws."""
+
+    worlds: Mapping[str, World]
+    policies: Mapping[str, Sequence[str]]
+    seed: int
+
+
+class Study(ABC):
+    """A configured protocol."""
+
+    @abstractmethod
+    def protocol(self, setting: Setting) -> Protocol:
+        """The generator that the engine runs."""
+
+    def size(self, setting: Setting) -> int | None:
+        """How many rollouts it asks for, where that is known beforehand."""
+        return None
+
+
+def together(rollouts: Sequence[Rollout]) -> Protocol:
+    """One round: all ``rollouts`` at once; returns their episodes."""
+    return (yield list(rollouts))
+
+
+@dataclass(frozen=True)
+class MonteCarlo(Study):
+    """``episodes`` rollouts of each policy on each task, from independently drawn starts.
+
+    The first policy's starts depend on the seed alone, so that two runs with one policy each and the same seed are
+    paired; further policies in one run get starts and noise of their own.
+
+    ``tasks``: all of a World's by default. ``horizon``: the task's own by default. ``stop_on_success``: end an episode
+    once success has held; otherwise it runs to its horizon. ``snapshot_every``: keep a checkpoint every so many steps
+    (0: none), to branch from later. ``perturbations`` hold in every rollout.
+    """
+
+    episodes: int
+    tasks: Sequence[str] | None = None
+    horizon: int | None = None
+    stop_on_success: bool = True
+    snapshot_every: int = 0
+    perturbations: Sequence[Perturbation] = ()
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise ConfigError(f"protocol.episodes={self.episodes}: a study needs at least one episode per task")
+        if self.horizon is not None and self.horizon < 1:
+            raise ConfigError(f"protocol.horizon={self.horizon}: an episode needs at least one step")
+
+    def protocol(self, setting: Setting) -> Protocol:
+        """See ``Study.protocol``; returns the episodes."""
+        rounds = yield from parallel_iter(together(one) for one in self.rounds(setting))
+        return [episode for episodes in rounds for episode in episodes]
+
+    def size(self, setting: Setting) -> int | None:
+        """See ``Study.size``."""
+        return sum(
+            self.episodes * len(self._tasks(world)) * len(setting.policies[name])
+            for name, world in setting.worlds.items()
+        )
+
+    def rounds(self, setting: Setting) -> Iterator[list[Rollout]]:
+        """What is asked together: here, one rollout each."""
+        for name, index, task in self._cells(setting):
+            for number, policy in enumerate(setting.policies[name]):
+                seed = Key(setting.seed).integer("monte_carlo", number) if number else setting.seed
+                yield [self._rollout(setting, name, policy, task, index, seed)]
+
+    def _tasks(self, world: World) -> tuple[str, ...]:
+        if self.tasks is None:
+            return world.tasks
+        for task in self.tasks:
+            world.check_task(task)
+        return tuple(self.tasks)
+
+    def _cells(self, setting: Setting) -> Iterator[tuple[str, int, str]]:
+        for index in range(self.episodes):
+            for name, world in setting.worlds.items():
+                for task in self._tasks(world):
+                    yield name, index, task
+
+    def _rollout(self, setting: Setting, name: str, policy: str, task: str, index: int, seed: int) -> Rollout:
+        world = setting.worlds[name]
+        horizon = world.horizon(task) if self.horizon is None else self.horizon
+        every = self.snapshot_every
+        return Rollout(
+            start=world.starts(task, index + 1, seed)[index],
+            seed=Key(seed).integer("noise", task, index) >> 32,
+            horizon=horizon,
+            world=name,
+            policy=policy,
+            perturbations=tuple(self.perturbations),
+            snapshot_steps=tuple(range(0, horizon, every)) if every else (),
+            stop_on_success=self.stop_on_success,
+        )
+
+
+@dataclass(frozen=True)
+class Paired(MonteCarlo):
+    """Every policy on the same starts and the same noise: what differs between them is the policy alone."""
+
+    def rounds(self, setting: Setting) -> Iterator[list[Rollout]]:
+        """What is asked together: one start, all policies."""
+        for name, index, task in self._cells(setting):
+            policies = setting.policies[name]
+            if len(policies) < 2:
+                raise ConfigError(
+                    f"a paired comparison needs at least two policies; world {name!r} has {', '.join(policies)}"
+                )
+            yield [self._rollout(setting, name, policy, task, index, setting.seed) for policy in policies]

@@ -1,0 +1,351 @@
+"""One World at work: its queue, its slots, and one tick of observe, act, step, record."""
+
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from simeval.episode import ArraySource, Checkpoint, Ending, Episode
+from simeval.errors import ActionError, ConfigError, MissingPackageError, UnsupportedError
+from simeval.lane import Lane, Program
+from simeval.metrics import summarise
+from simeval.noise import StepKey
+from simeval.policy import Memory, Policy, PolicyStep, memory_row, put_memory, stack_memory, take_memory
+from simeval.tape import Tape
+from simeval.types import TimeStep
+from simeval.world import World, action_problems
+
+_NOT_AN_EPISODES_FAULT = (ConfigError, MissingPackageError, UnsupportedError)
+"""Errors of the set-up: they stop the run instead of becoming an episode's error."""
+
+
+class _Abandoned(Exception):
+    """A call for several lanes failed; its lanes will run again, each alone, so that only the culprit is blamed."""
+
+
+class Stage:
+    """Runs programs in the slots of one World and hands finished episodes to ``deliver``."""
+
+    def __init__(
+        self,
+        world: World,
+        policies: Mapping[str, Policy],
+        pool: ThreadPoolExecutor,
+        keep: Callable[[str], bool],
+        deliver: Callable[[Episode], None],
+    ):
+        self.world = world
+        self.policies = policies
+        self.steps = 0
+        self._deliver = deliver
+        self._queue: deque[Program] = deque()
+        self._lanes: list[Lane | None] = [None] * world.num_slots
+        self._tape = Tape(world.num_slots, pool, keep)
+        self._observation: dict[str, Any] = {}
+        self._memory: dict[str, Memory] = {}
+        self._policy_paths: dict[str, dict[str, tuple[Any, ...]]] = {}
+
+    def submit(self, program: Program) -> None:
+        """Queue a program; it begins when a slot comes free."""
+        self._queue.append(program)
+
+    def tick(self) -> bool:
+        """Fill free slots and advance every lane by one control step; false when there was nothing to do."""
+        self._fill()
+        lanes = [lane for lane in self._lanes if lane is not None]
+        if not lanes:
+            return False
+        self._keep_checkpoints(lanes)
+        lanes = self._alive(lanes)
+        actions = self._act(lanes)
+        together = [lane for lane in lanes if lane.slot in actions and not lane.program.isolated]
+        alone = [[lane] for lane in lanes if lane.slot in actions and lane.program.isolated]
+        for group in ([together] if together else []) + alone:
+            self._step(group, np.stack([actions[lane.slot] for lane in group]))
+        return True
+
+    def _alive(self, lanes: Sequence[Lane]) -> list[Lane]:
+        return [lane for lane in lanes if self._lanes[lane.slot] is lane]
+
+    # Beginning
+
+    def _fill(self) -> None:
+        free = deque(slot for slot, lane in enumerate(self._lanes) if lane is None)
+        while free and self._queue:
+            fresh: list[Lane] = []
+            while free and self._queue:
+                lane = Lane(free.popleft(), self._queue.popleft())
+                self._lanes[lane.slot] = lane
+                lane.enter(self.world)
+                fresh.append(lane)
+            together = [lane for lane in fresh if not lane.program.isolated]
+            groups = [
+                [lane for lane in together if lane.program.origin is None],
+                [lane for lane in together if lane.program.origin is not None],
+                *([lane] for lane in fresh if lane.program.isolated),
+            ]
+            for group in groups:
+                if group:
+                    self._begin(group)
+            free = deque(slot for slot, lane in enumerate(self._lanes) if lane is None)
+
+    def _begin(self, lanes: list[Lane]) -> None:
+        slots = [lane.slot for lane in lanes]
+        origins = [lane.program.origin for lane in lanes]
+        try:
+            with self._blame(lanes):
+                if lanes[0].program.origin is None:
+                    keys = [StepKey(lane.world_stream, 0) for lane in lanes]
+                    result = self.world.reset(slots, [lane.program.start for lane in lanes], keys)
+                else:
+                    result = self.world.restore(slots, [origin.snapshot for origin in origins if origin is not None])
+        except _Abandoned:
+            return
+        for row, reason in self._failures(result, lanes).items():
+            self._fail(lanes[row], reason)
+        rows = [row for row, lane in enumerate(lanes) if self._lanes[lane.slot] is lane]
+        for row in rows:
+            lane = lanes[row]
+            origin = origins[row]
+            if origin is not None:
+                lane.step, lane.held, lane.held_at_first = origin.step, origin.held, origin.held
+            lane.solved_at_reset = lane.program.rollout.parent is None and bool(result.success[row])
+            inherits = origin is not None and lane.rollout.policy == lane.program.origin_policy
+            self._begin_memory(lane, origin.memory if origin is not None and inherits else None)
+        self._tape.begin([lanes[row].slot for row in rows if lanes[row].recording])
+        self._observe(lanes, rows, result)
+
+    def _begin_memory(self, lane: Lane, memory: Memory | None) -> None:
+        name = lane.rollout.policy
+        if name not in self._memory:
+            every = np.arange(self.world.num_slots)
+            self._memory[name] = take_memory(self.policies[name].initial_memory(self.world.num_slots), every)
+        initial = self.policies[name].initial_memory(1) if memory is None else stack_memory([memory])
+        put_memory(self._memory[name], np.array([lane.slot]), initial)
+
+    # Acting
+
+    def _act(self, lanes: Sequence[Lane]) -> dict[int, np.ndarray]:
+        groups: dict[tuple[str, int], list[Lane]] = {}
+        for lane in lanes:
+            groups.setdefault((lane.rollout.policy, lane.slot if lane.program.isolated else -1), []).append(lane)
+        actions: dict[int, np.ndarray] = {}
+        for (name, _), group in groups.items():
+            try:
+                self._act_group(name, group, actions)
+            except _Abandoned:
+                continue
+        return actions
+
+    def _act_group(self, name: str, lanes: list[Lane], actions: dict[int, np.ndarray]) -> None:
+        policy, bank = self.policies[name], self._memory[name]
+        slots = np.array([lane.slot for lane in lanes])
+        observation = {key: self._observation[key][slots] for key in policy.observation_keys}
+        keys = [StepKey(lane.policy_stream, lane.step) for lane in lanes]
+        with self._blame(lanes):
+            result = policy.act(observation, [lane.instruction for lane in lanes], take_memory(bank, slots), keys)
+            put_memory(bank, slots, result.memory)
+            extras = self._extras(name, result)
+        action = np.asarray(result.action)
+        space = self.world.action_space
+        if action.shape != (len(lanes), *space.shape):
+            raise ActionError(
+                f"policy {name!r} gave actions of shape {action.shape} for {len(lanes)} observations; world "
+                f"{self.world.name!r} expects {(len(lanes), *space.shape)}"
+            )
+        action = action.astype(space.dtype)
+        for row, lane in enumerate(lanes):
+            if lane.effects:
+                action[row] = lane.effects.action(action[row], lane.step)
+        for row, problem in action_problems(space, action, len(lanes)).items():
+            lane = lanes[row]
+            self._fail(lane, f"ActionError: policy {name!r}, slot {lane.slot}, step {lane.step}: {problem}")
+        for row, lane in enumerate(lanes):
+            if self._lanes[lane.slot] is not lane:
+                continue
+            if not lane.recording and lane.diverges(action[row]):
+                self._fail(
+                    lane,
+                    f"replaying {lane.rollout.id} to branch from it gave another action at step {lane.step} than the "
+                    "one recorded; policy or world is not a function of the rollout alone: run `simeval check`",
+                )
+                continue
+            actions[lane.slot] = action[row]
+        rows = [row for row, lane in enumerate(lanes) if lane.recording and self._lanes[lane.slot] is lane]
+        if rows:
+            self._tape.write(slots[rows], {"action": action[rows]})
+            self._tape.write(slots[rows], {key: value[rows] for key, value in extras.items()}, "policy/")
+
+    def _extras(self, name: str, result: PolicyStep) -> dict[str, np.ndarray]:
+        extras = {key: np.asarray(value) for key, value in result.extras.items()}
+        for key, value in (("log_prob", result.log_prob), ("entropy", result.entropy), ("chunk", result.chunk)):
+            if value is not None:
+                extras[key] = np.asarray(value)
+        layout = {key: (value.dtype, value.shape[1:]) for key, value in extras.items()}
+        if self._policy_paths.setdefault(name, layout) != layout:
+            raise ValueError(f"policy {name!r} reports {layout}, and reported {self._policy_paths[name]} before")
+        return extras
+
+    # Stepping
+
+    def _step(self, lanes: list[Lane], actions: np.ndarray) -> None:
+        slots = [lane.slot for lane in lanes]
+        keys = [StepKey(lane.world_stream, lane.step + 1) for lane in lanes]
+        try:
+            with self._blame(lanes):
+                result = self.world.step(slots, actions, keys)
+        except _Abandoned:
+            return
+        self.steps += len(lanes)
+        failures = self._failures(result, lanes)
+        terminated, success = np.asarray(result.terminated), np.asarray(result.success)
+        truncated = np.array(result.truncated)
+        over: list[Lane] = []
+        handing_on: list[Lane] = []
+        hold = self.world.success_hold
+        for row, (lane, dead, good) in enumerate(zip(lanes, terminated.tolist(), success.tolist(), strict=True)):
+            if row in failures:
+                continue
+            lane.step += 1
+            lane.held = lane.held + 1 if good else 0
+            solved = lane.rollout.stop_on_success and lane.held >= hold
+            if lane.step == lane.until and not lane.recording:
+                handing_on.append(lane)
+            elif dead or truncated[row] or solved or lane.step == lane.until:
+                truncated[row] |= not dead
+                over.append(lane)
+        for row, reason in failures.items():
+            self._fail(lanes[row], reason)
+        rows = [row for row, lane in enumerate(lanes) if self._lanes[lane.slot] is lane]
+        recorded = [row for row in rows if lanes[row].recording]
+        if recorded:
+            at = np.array([slots[row] for row in recorded])
+            outcome = {
+                "reward": np.asarray(result.reward, dtype=np.float64),
+                "terminated": terminated,
+                "truncated": truncated,
+                "success": success,
+            }
+            self._tape.write(at, {key: value[recorded] for key, value in outcome.items()})
+            self._tape.advance(at)
+        for lane in handing_on:
+            self._hand_on(lane)
+        self._observe(lanes, rows, result)
+        self._keep_checkpoints([lane for lane in over if lane.recording])
+        for lane in over:
+            if lane.recording:
+                self._finish(lane)
+            else:
+                self._fail(lane, f"{lane.rollout.id} ended at step {lane.step}, before the step to branch at")
+
+    def _hand_on(self, lane: Lane) -> None:
+        """Go from a replayed stretch to the next one."""
+        before = lane.rollout.policy
+        lane.position += 1
+        lane.enter(self.world)
+        if lane.rollout.policy != before:
+            self._begin_memory(lane, None)
+        if lane.recording:
+            self._tape.begin([lane.slot])
+
+    def _observe(self, lanes: Sequence[Lane], rows: list[int], result: TimeStep) -> None:
+        """Show the policies what the World returned, and record it for the lanes that are being recorded."""
+        if not rows:
+            return
+        slots = np.array([lanes[row].slot for row in rows])
+        for key, value in result.observation.items():
+            if key not in self._observation:
+                self._observation[key] = value[np.zeros(self.world.num_slots, dtype=np.int64)]
+            self._observation[key][slots] = value[rows]
+        for row in rows:
+            lane = lanes[row]
+            if lane.effects:
+                own = {key: np.array(value[lane.slot]) for key, value in self._observation.items()}
+                for key, value in lane.effects.observation(own, lane.step).items():
+                    self._observation[key][lane.slot] = value
+        recorded = [row for row in rows if lanes[row].recording]
+        if recorded:
+            at = np.array([lanes[row].slot for row in recorded])
+            self._tape.write(at, {key: value[at] for key, value in self._observation.items()}, "observation/")
+            self._tape.write(at, {key: value[recorded] for key, value in result.signals.items()}, "signals/")
+
+    def _failures(self, result: TimeStep, lanes: Sequence[Lane]) -> dict[int, str]:
+        failures = dict(result.failures)
+        for name, value in (*result.observation.items(), ("reward", result.reward)):
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
+                finite = np.isfinite(value.reshape(len(lanes), -1)).all(axis=1)
+                for row in np.flatnonzero(~finite):
+                    lane = lanes[row]
+                    failures.setdefault(
+                        int(row),
+                        f"world {self.world.name!r}, slot {lane.slot}, step {lane.step}: {name} is not finite; the "
+                        "simulation diverged",
+                    )
+        return failures
+
+    # Ending
+
+    def _keep_checkpoints(self, lanes: Sequence[Lane]) -> None:
+        due = [lane for lane in lanes if lane.step in lane.snapshot_steps and lane.step not in lane.checkpoints]
+        if not due:
+            return
+        try:
+            with self._blame(due):
+                snapshots = self.world.snapshot([lane.slot for lane in due])
+        except _Abandoned:
+            return
+        for lane, snapshot in zip(due, snapshots, strict=True):
+            memory = memory_row(self._memory[lane.rollout.policy], lane.slot)
+            lane.checkpoints[lane.step] = Checkpoint(lane.step, snapshot, memory, lane.held)
+
+    def _finish(self, lane: Lane, error: str = "") -> None:
+        if self._lanes[lane.slot] is not lane:
+            return
+        self._lanes[lane.slot] = None
+        arrays = self._tape.finish(lane.slot) if lane.recording else {}
+        arrays.setdefault("action", np.zeros((0, *self.world.action_space.shape), self.world.action_space.dtype))
+        arrays.setdefault("reward", np.zeros(0))
+        for flag in ("terminated", "truncated", "success"):
+            arrays.setdefault(flag, np.zeros(0, dtype=bool))
+        reward, success = arrays["reward"], arrays["success"]
+        assert isinstance(reward, np.ndarray)
+        assert isinstance(success, np.ndarray)
+        summary = summarise(reward, success, self.world.success_hold, lane.held_at_first)
+        if error:
+            summary = replace(summary, success=False, success_step=None)
+        ending = Ending(
+            status="error" if error else "done",
+            summary=summary,
+            success_hold=self.world.success_hold,
+            held=lane.held_at_first,
+            solved_at_reset=lane.solved_at_reset,
+            error=error,
+            wall_s=time.perf_counter() - lane.began,
+        )
+        self._deliver(Episode(lane.program.rollout, ending, ArraySource(arrays, lane.checkpoints)))
+
+    def _fail(self, lane: Lane, reason: str) -> None:
+        self._finish(lane, reason)
+
+    @contextmanager
+    def _blame(self, lanes: Sequence[Lane]) -> Iterator[None]:
+        """Turn an exception into the error of the one lane concerned; of several, run each again alone."""
+        try:
+            yield
+        except _NOT_AN_EPISODES_FAULT:
+            raise
+        except Exception as error:
+            if len(lanes) == 1:
+                self._fail(lanes[0], traceback.format_exc())
+            else:
+                for lane in lanes:
+                    self._lanes[lane.slot] = None
+                    lane.program.isolated = True
+                self._queue.extendleft(lane.program for lane in reversed(lanes))
+            raise _Abandoned from error

@@ -1,0 +1,86 @@
+"""Where finished episodes go, and where they come back from: memory, or a run folder."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from simeval.episode import Episode
+from simeval.reader import Run
+from simeval.trace import TraceWriter
+from simeval.types import Rollout
+
+
+class Store(ABC):
+    """What the engine needs of a record: resume is memoisation through :meth:`recall`."""
+
+    @abstractmethod
+    def recall(self, rollout_id: str) -> Episode | None:
+        """The recorded episode of a rollout, or none."""
+
+    @abstractmethod
+    def request(self, rollout: Rollout) -> None:
+        """Note that a rollout is about to be run."""
+
+    @abstractmethod
+    def record(self, episode: Episode) -> None:
+        """Keep a finished episode."""
+
+    def close(self) -> None:  # noqa: B027
+        """Make everything durable."""
+
+
+class MemoryStore(Store):
+    """Keeps whole episodes in memory: for small studies and tests."""
+
+    def __init__(self) -> None:
+        self.episodes: dict[str, Episode] = {}
+
+    def recall(self, rollout_id: str) -> Episode | None:
+        """See ``Store.recall``."""
+        return self.episodes.get(rollout_id)
+
+    def request(self, rollout: Rollout) -> None:
+        """See ``Store.request``."""
+
+    def record(self, episode: Episode) -> None:
+        """See ``Store.record``."""
+        self.episodes[episode.id] = episode
+
+
+class RunStore(Store):
+    """Keeps episodes in a run folder, whose ``run.json`` exists; what it already holds is recalled.
+
+    ``retry_errors`` forgets recorded errors, so that those rollouts run again; the new episode stands for the old.
+    """
+
+    def __init__(self, folder: Path, retry_errors: bool = False):
+        run = Run(folder)
+        self._writer = TraceWriter(folder, run.info["run_id"])
+        run.refresh()
+        self._recorded = run
+        self._retry_errors = retry_errors
+        self._fresh: dict[str, Episode] = {}
+        self._requested = set(run.requested)
+
+    def recall(self, rollout_id: str) -> Episode | None:
+        """See ``Store.recall``."""
+        if rollout_id in self._fresh:
+            return self._fresh[rollout_id]
+        if rollout_id not in self._recorded:
+            return None
+        episode = self._recorded[rollout_id]
+        return None if self._retry_errors and episode.status == "error" else episode
+
+    def request(self, rollout: Rollout) -> None:
+        """See ``Store.request``."""
+        if rollout.id not in self._requested:
+            self._requested.add(rollout.id)
+            self._writer.request(rollout)
+
+    def record(self, episode: Episode) -> None:
+        """See ``Store.record``."""
+        self._fresh[episode.id] = episode
+        self._writer.write(episode)
+
+    def close(self) -> None:
+        """See ``Store.close``."""
+        self._writer.close()
