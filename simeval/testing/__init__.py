@@ -1,7 +1,7 @@
 """Conformance suites that prove any World or Policy, and toy ones of each kind to test everything else with."""
 
 from simeval.testing.checks import Check, assert_conforms
-from simeval.testing.faults import Delegate, Faulty
+from simeval.testing.faults import Faulty
 from simeval.testing.policy_suite import POLICY_CHECKS, check_policy
 from simeval.testing.toy_model import ToyWorldModel
 from simeval.testing.toy_policies import ToyExpert, ToyGaussian, ToySmoother, toy_policies
@@ -12,7 +12,6 @@ __all__ = [
     "POLICY_CHECKS",
     "WORLD_CHECKS",
     "Check",
-    "Delegate",
     "Faulty",
     "ToyExpert",
     "ToyGaussian",

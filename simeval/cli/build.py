@@ -1,0 +1,118 @@
+"""From configuration to objects: Worlds, the policies that act in each, and the study."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from simeval.errors import ConfigError, MissingPackageError, SimevalError
+from simeval.policy import Policy
+from simeval.protocols import Study
+from simeval.world import World
+
+_NOT_ARGUMENTS = ("name", "expert")
+"""Entries of a world's configuration that are not arguments of its class."""
+
+
+def world_configs(config: DictConfig) -> dict[str, DictConfig]:
+    """World name -> its configuration, from ``worlds`` or the single ``world``."""
+    return _by_name(config, "world", "worlds")
+
+
+def policy_configs(config: DictConfig) -> dict[str, DictConfig]:
+    """Policy name -> its configuration, from ``policies`` or the single ``policy``."""
+    return _by_name(config, "policy", "policies")
+
+
+def _by_name(config: DictConfig, single: str, several: str) -> dict[str, DictConfig]:
+    one, many = config.get(single), config.get(several)
+    if one is not None and many:
+        raise ConfigError(
+            f"both {single}={one.get('name')} and {several} ({', '.join(many)}) are configured; "
+            f"change an entry with {several}.<name>.<setting>=…, or drop one with '~{several}.<name>'"
+        )
+    if many:
+        return dict(many.items())
+    if one is None:
+        raise ConfigError(f"no {single} is configured; choose one with {single}=<name>")
+    return {one.get("name") or single: one}
+
+
+def build_worlds(config: DictConfig) -> dict[str, World]:
+    """All Worlds of a configuration, by name; those already built are closed if a later one fails."""
+    worlds: dict[str, World] = {}
+    try:
+        for name, entry in world_configs(config).items():
+            worlds[name] = build_world(OmegaConf.to_container(entry, resolve=True))
+    except BaseException:
+        for world in worlds.values():
+            world.close()
+        raise
+    return worlds
+
+
+def build_world(entry: Any, **changes: Any) -> World:
+    """A World from its plain configuration, with ``changes`` to it; picklable by way of ``functools.partial``."""
+    arguments = {key: value for key, value in (dict(entry) | changes).items() if key not in _NOT_ARGUMENTS}
+    return _instantiate(arguments, f"world {entry.get('name', '')!r}", World)
+
+
+def build_policies(config: DictConfig, worlds: Mapping[str, World]) -> dict[str, dict[str, Policy]]:
+    """World name -> policy name -> bound policy. ``${world.…}`` in a policy means the World it acts in."""
+    built: dict[str, dict[str, Policy]] = {}
+    for world_name, entry in world_configs(config).items():
+        built[world_name] = {}
+        for name, policy_entry in policy_configs(config).items():
+            built[world_name][name] = build_policy(policy_entry, entry, name).bind(worlds[world_name].spec)
+    return built
+
+
+def build_policy(entry: DictConfig, world_entry: DictConfig, name: str) -> Policy:
+    """One policy for one World's configuration, not yet bound."""
+    context = OmegaConf.create({"world": world_entry, "policy": entry})
+    try:
+        resolved = OmegaConf.to_container(context, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"policy {name!r}: {' '.join(str(error).split())}") from None
+    assert isinstance(resolved, dict)
+    arguments = resolved["policy"].get("policy")
+    if arguments is None:
+        world_name = world_entry.get("name", "world")
+        raise ConfigError(f"world {world_name!r} has no expert of its own; choose another policy than {name!r}")
+    return _instantiate(arguments, f"policy {name!r}", Policy)
+
+
+def build_study(config: DictConfig) -> Study:
+    """The configured protocol."""
+    entry = config.get("protocol")
+    if entry is None:
+        raise ConfigError("no protocol is configured; choose one with protocol=<name>")
+    arguments = OmegaConf.to_container(entry, resolve=True)
+    assert isinstance(arguments, dict)
+    return _instantiate({k: v for k, v in arguments.items() if k != "name"}, "protocol", Study)
+
+
+def _instantiate(arguments: Any, what: str, kind: type) -> Any:
+    if not isinstance(arguments, Mapping) or "_target_" not in arguments:
+        raise ConfigError(f"{what}: its configuration names no class (_target_); received {arguments!r}")
+    try:
+        built = instantiate(arguments, _convert_="all")
+    except InstantiationException as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, SimevalError):
+            cause = cause.__cause__
+        if cause is not None:
+            raise cause from None
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            missing = str(error.__cause__.name)
+            raise MissingPackageError(f"{what} needs {missing}, which", missing) from error
+        reason = error.__cause__ if error.__cause__ is not None else error
+        raise ConfigError(f"{what}: {type(reason).__name__}: {' '.join(str(reason).split())}") from error
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{what}: {' '.join(str(error).split())}") from None
+    if not isinstance(built, kind):
+        raise ConfigError(f"{what}: {arguments['_target_']} gives a {type(built).__name__}, expected a {kind.__name__}")
+    return built

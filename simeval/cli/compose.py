@@ -1,0 +1,81 @@
+"""Configuration: Hydra's grammar over ``configs/``, resolved, with errors in one line."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from simeval.errors import ConfigError, unknown
+
+GROUPS = ("world", "policy")
+"""Groups that take several names, ``policy=expert,uniform``: each becomes an entry of ``policies`` (``worlds``)."""
+
+_PLURAL = {"world": "worlds", "policy": "policies"}
+
+
+def compose_config(name: str, overrides: Sequence[str], config_dir: str | None = None) -> DictConfig:
+    """The configuration ``configs/<name>.yaml`` with command-line overrides; ``ConfigError`` says what is wrong.
+
+    ``config_dir``: a folder of one's own with further ``world/``, ``policy/``, ``experiment/`` … files.
+    """
+    expanded = [part for override in overrides for part in _expand(override)]
+    if config_dir is not None:
+        folder = Path(config_dir).resolve()
+        if not folder.is_dir():
+            raise ConfigError(f"--config-dir {config_dir} is not a folder")
+        expanded.append(f"hydra.searchpath=[file://{folder}]")
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_module("configs", version_base="1.3"):
+            config = compose(name, expanded)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _translate(error, overrides) from None
+    return config
+
+
+def _expand(override: str) -> list[str]:
+    """``policy=a,b`` as one entry per name; everything else as it is."""
+    group, equals, value = override.partition("=")
+    if group in GROUPS and equals and "," in value and not value.startswith(("[", "{")):
+        names = [name.strip() for name in value.split(",") if name.strip()]
+        if len(set(names)) != len(names):
+            raise ConfigError(f"{override} names something twice")
+        return [f"{group}=null", *(f"+{group}@{_PLURAL[group]}.{name}={name}" for name in names)]
+    return [override]
+
+
+def _translate(error: Exception, overrides: Sequence[str]) -> ConfigError:
+    text = " ".join(str(error).split())
+    missing = re.search(r"Could not find '([^']+)'", text) or re.search(r"Could not load '([^']+)'", text)
+    if missing:
+        group, _, name = missing.group(1).rpartition("/")
+        options = re.search(r"Available options in '[^']*': (.*?)(?: Config search path|$)", text)
+        return unknown(group or "configuration", name, options.group(1).split() if options else options_of(group))
+    key = re.search(r"Key '([^']+)' is not in struct", text)
+    if key:
+        override = next((o for o in overrides if key.group(1) in o), key.group(1))
+        return ConfigError(
+            f"{override}: there is no setting {key.group(1)!r} here; put + before it to add one ({text})"
+        )
+    return ConfigError(text)
+
+
+def options_of(group: str) -> list[str]:
+    """Names that a configuration group offers."""
+    from importlib import resources
+
+    folder = resources.files("configs").joinpath(group)
+    if not folder.is_dir():
+        return []
+    return sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".yaml"))
+
+
+def plain(config: Any) -> Any:
+    """A configuration as plain data, unresolved interpolations kept as text."""
+    return OmegaConf.to_container(config, resolve=False) if OmegaConf.is_config(config) else config
