@@ -100,6 +100,35 @@ class Renderer:
         return view
 
 
+class RendererPool:
+    """Renderers for many copies of several models, made when first needed: one for each model name and size.
+
+    At most ``capacity`` exist at once; the least recently used one is closed first.
+    """
+
+    def __init__(self, profile: str, capacity: int):
+        self._profile = check_profile(profile)
+        self._capacity = capacity
+        self._renderers: dict[tuple[str, int], Renderer] = {}
+
+    def render(
+        self, name: str, model: mujoco.MjModel, data: mujoco.MjData, camera: str | mujoco.MjvCamera, size: int
+    ) -> np.ndarray:
+        """A picture, uint8 ``[size, size, 3]``, of a copy of the model known as ``name``; see ``Renderer.render``."""
+        renderer = self._renderers.pop((name, size), None)
+        if renderer is None:
+            while len(self._renderers) >= self._capacity:
+                self._renderers.pop(next(iter(self._renderers))).close()
+            renderer = Renderer(model, size, self._profile)
+        self._renderers[name, size] = renderer
+        return renderer.render(data, camera, model)
+
+    def close(self) -> None:
+        """Close every renderer; the pool makes new ones if it is used again."""
+        while self._renderers:
+            self._renderers.popitem()[1].close()
+
+
 @contextmanager
 def _framebuffer(model: mujoco.MjModel, height: int, width: int, fast: bool) -> Iterator[None]:
     quality, size = model.vis.quality, model.vis.global_

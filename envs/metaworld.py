@@ -1,0 +1,255 @@
+"""The 50 Meta-World v3 tasks as a World: a Sawyer arm over a table, goals observable, one instruction for each task."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+
+from envs.capture import Capture
+from envs.rendering import RendererPool
+from simeval.errors import ConfigError, MissingPackageError, unknown
+from simeval.noise import StepKey
+from simeval.simulator import Simulator, SimulatorStep, SimulatorWorld
+from simeval.types import Start, TimeStep
+
+HORIZON = 500
+CONTROL_DT = 0.0125
+STATE_SIZE = 39
+CAMERAS = ("corner2", "corner", "corner3", "corner4", "topview", "behindGripper", "gripperPOV")
+"""Cameras of the models, the one that ``render`` uses first."""
+
+_UPSIDE_DOWN = frozenset({"corner", "corner2", "corner3", "corner4", "behindGripper"})
+_PICTURE_SIZE = 256
+_INFO = ("near_object", "grasp_success", "grasp_reward", "in_place_reward", "obj_to_target", "unscaled_reward")
+_BROKEN = [mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC]
+
+
+@cache
+def instructions() -> Mapping[str, str]:
+    """Task name -> its instruction sentence, for all 50 tasks."""
+    return json.loads((files("assets") / "metaworld" / "instructions.json").read_text(encoding="utf-8"))
+
+
+def bare_env(task: str, seed: int) -> Any:
+    """The package's own environment, whose ``reset()`` gives the start that ``MetaWorld`` gives for ``seed``.
+
+    It is ``ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE[f"{task}-goal-observable"](seed=seed)``. Only the first ``reset()`` of
+    an environment counts: the package carries state from one episode into the next.
+    """
+    return _package().ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE[f"{task}-goal-observable"](seed=seed)
+
+
+class MetaWorld(SimulatorWorld):
+    """Meta-World v3, stepped one simulator after the other by the package's own unwrapped environments.
+
+    ``task``: ``"all"``, a task name such as ``"pick-place-v3"``, or several. Observation keys: ``state`` [39], the
+    package's vector (hand, gripper opening, objects, the same one step ago, goal [m]), which its experts read;
+    ``proprio`` [4], hand position [m] and gripper opening in 0..1; and ``image_<camera>`` for each of ``cameras``,
+    upright. Action [4] in -1..1: hand displacement in units of 1 cm a step, and gripper effort.
+
+    ``success`` is the package's; its convention counts an episode in which it was true at any step. ``reward`` is the
+    package's, 0 to 10. ``signals``: ``object_position`` [2, 3], ``tcp_position``, ``goal_position`` [3] (m, world
+    frame; rows of absent objects are 0), and the numbers of the info dictionary, which are 0 at a reset.
+
+    A start's ``seed`` (0 .. 2**32 - 1) is the one that the package's goal-observable environments take, and gives the
+    same initial state bit for bit (see :func:`bare_env`). Dynamics are deterministic; keys are not used.
+    """
+
+    def __init__(
+        self,
+        task: str | Sequence[str] = "all",
+        num_slots: int = 1,
+        cameras: Sequence[str] = (),
+        image_size: int = 128,
+        render_profile: str = "fast",
+        max_simulators: int | None = None,
+        name: str = "metaworld",
+    ):
+        self._package = _package()
+        for camera in cameras:
+            if camera not in CAMERAS:
+                raise unknown("Meta-World camera", camera, CAMERAS)
+        self._cameras = tuple(cameras)
+        self._image_size = image_size
+        self._renderers = RendererPool(render_profile, 2 * num_slots)
+        spaces: dict[str, gymnasium.Space] = {
+            "state": gymnasium.spaces.Box(-np.inf, np.inf, (STATE_SIZE,), np.float64),
+            "proprio": gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float64),
+        }
+        for camera in self._cameras:
+            spaces[f"image_{camera}"] = gymnasium.spaces.Box(0, 255, (image_size, image_size, 3), np.uint8)
+        number = np.dtype(np.float64)
+        versions = " ".join(f"{name} {version(name)}" for name in ("metaworld", "mujoco", "numpy", "scipy"))
+        super().__init__(
+            name=name,
+            num_slots=num_slots,
+            tasks=_selection(task),
+            build=self._simulator_of,
+            observation_space=gymnasium.spaces.Dict(spaces),
+            action_space=gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32),
+            control_dt=CONTROL_DT,
+            fingerprint=f"{versions}; cameras {list(self._cameras)} {image_size} px {render_profile}",
+            signals={
+                "object_position": ((2, 3), number),
+                "tcp_position": ((3,), number),
+                "goal_position": ((3,), number),
+                **dict.fromkeys(_INFO, ((), number)),
+            },
+            max_simulators=max_simulators,
+        )
+
+    def start(self, task: str, seed: int) -> Start:
+        """See ``World.start``."""
+        self.check_task(task)
+        return Start(task, instructions()[task], seed=seed)
+
+    def horizon(self, task: str) -> int:
+        """See ``World.horizon``."""
+        self.check_task(task)
+        return HORIZON
+
+    def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
+        """See ``World.reset``."""
+        for start in starts:
+            if start.seed is None or not 0 <= start.seed < 2**32:
+                raise ConfigError(f"a Meta-World start needs a seed in 0..2**32 - 1; received {start.seed}")
+        return super().reset(slots, starts, keys)
+
+    def close(self) -> None:
+        """See ``World.close``."""
+        super().close()
+        self._renderers.close()
+
+    def _simulator_of(self, task: str) -> Simulator:
+        return _MetaWorldSimulator(
+            task, self._package.ALL_V3_ENVIRONMENTS[task], self._cameras, self._image_size, self._renderers
+        )
+
+
+class _MetaWorldSimulator(Simulator):
+    def __init__(
+        self, task: str, environment: type, cameras: tuple[str, ...], image_size: int, renderers: RendererPool
+    ):
+        self._task = task
+        self._cameras = cameras
+        self._image_size = image_size
+        self._renderers = renderers
+        # As the package's goal-observable environments set themselves up, except for the first reset.
+        quick = type(environment.__name__, (_QuickContacts, environment), {"__module__": environment.__module__})
+        self._env: Any = quick()
+        self._env._partially_observable = False
+        del self._env.sawyer_observation_space
+        self._env._set_task_called = True
+        # The engine's horizon ends an episode, not the package's counter.
+        self._env.max_path_length = sys.maxsize
+        self._fingers = [self._env.model.site(f"{side}EndEffector").id for side in ("right", "left")]
+        self._warnings = [self._env.data.warning[kind] for kind in _BROKEN]
+        self._capture = Capture(self._env.model, self._env.data, {"env": self._env}, ("metaworld",))
+        self._pristine = self._capture.save()
+        self._shown: tuple[np.ndarray, float, bool, np.ndarray]
+
+    def reset(self, start: Start, key: StepKey) -> SimulatorStep:
+        env = self._env
+        self._capture.load(self._pristine)
+        env.do_simulation = lambda control, n_frames: mujoco.mj_kinematics(env.model, env.data)
+        # The package resets twice, once in the constructor, and each time runs reset_model twice, settling the hand
+        # under 250 physics steps; all but the last run only choose and place goal and objects. They are rehearsed
+        # without the physics, which leaves the same state.
+        env.np_random = np.random.RandomState(start.seed)
+        env._freeze_rand_vec, env.seeded_rand_vec = False, True
+        env.reset()
+        env._freeze_rand_vec, env.seeded_rand_vec = True, False
+        env.np_random = None
+        env.curr_path_length = 0
+        env.reset_model()
+        del env.do_simulation
+        mujoco.mj_resetData(env.model, env.data)
+        observation = env.reset_model()
+        env._prev_obs = observation[:18].copy()
+        observation[18:36] = env._prev_obs
+        self._shown = observation, 0.0, False, np.zeros(len(_INFO))
+        return self._present()
+
+    def step(self, action: np.ndarray, key: StepKey) -> SimulatorStep:
+        observation, reward, _, _, info = self._env.step(action)
+        if any(warning.number for warning in self._warnings):
+            raise RuntimeError(f"MuJoCo's simulation of {self._task} became unstable at step {key.step}")
+        numbers = np.array([info[name] for name in _INFO], dtype=np.float64)
+        self._shown = observation, float(reward), bool(info["success"]), numbers
+        return self._present()
+
+    def snapshot(self) -> Mapping[str, Any]:
+        observation, reward, success, numbers = self._shown
+        return {"capture": self._capture.save(), "shown": (observation.copy(), reward, success, numbers.copy())}
+
+    def restore(self, state: Mapping[str, Any]) -> SimulatorStep:
+        self._capture.load(state["capture"])
+        observation, reward, success, numbers = state["shown"]
+        self._shown = observation.copy(), reward, success, numbers.copy()
+        return self._present()
+
+    def render(self) -> np.ndarray:
+        return self._picture(CAMERAS[0], _PICTURE_SIZE)
+
+    def _present(self) -> SimulatorStep:
+        state, reward, success, numbers = self._shown
+        observation = {"state": state, "proprio": state[:4]}
+        for camera in self._cameras:
+            observation[f"image_{camera}"] = self._picture(camera, self._image_size)
+        sites = self._env.data.site_xpos
+        signals = {
+            "object_position": state[4:18].reshape(2, 7)[:, :3],
+            "tcp_position": (sites[self._fingers[0]] + sites[self._fingers[1]]) / 2,
+            "goal_position": self._env._target_pos,
+            **dict(zip(_INFO, numbers, strict=True)),
+        }
+        return SimulatorStep(observation, reward, success=success, signals=signals)
+
+    def _picture(self, camera: str, size: int) -> np.ndarray:
+        image = self._renderers.render(self._task, self._env.model, self._env.data, camera, size)
+        return image[::-1, ::-1] if camera in _UPSIDE_DOWN else image
+
+
+class _QuickContacts:
+    """The package's contact test without a Python object for every contact; same sums in the same order."""
+
+    data: mujoco.MjData
+
+    def touching_object(self, object_geom_id: int) -> bool:
+        """Whether both finger pads push on the geom."""
+        contact, force = self.data.contact, self.data.efc_force
+        geoms = contact.geom
+        rows = np.flatnonzero((geoms == object_geom_id).any(axis=1))
+        if not rows.size:
+            return False
+        address = contact.efc_address
+        pads = (self.data.geom("leftpad_geom").id, self.data.geom("rightpad_geom").id)
+        return all(sum(force[address[row]] for row in rows if pad in geoms[row]) > 0 for pad in pads)
+
+
+def _package() -> Any:
+    try:
+        from metaworld import env_dict
+    except ModuleNotFoundError as error:
+        if error.name != "metaworld":
+            raise
+        raise MissingPackageError("Meta-World", "simeval[metaworld]") from error
+    return env_dict
+
+
+def _selection(task: str | Sequence[str]) -> tuple[str, ...]:
+    known = tuple(instructions())
+    names = known if task == "all" else (task,) if isinstance(task, str) else tuple(task)
+    for name in names:
+        if name not in known:
+            raise unknown("Meta-World task", name, ("all", *known))
+    if not names or len(set(names)) != len(names):
+        raise ConfigError(f"world.task needs one or more different Meta-World tasks; received {list(names)}")
+    return names
