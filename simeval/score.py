@@ -1,0 +1,131 @@
+"""The scores of a run, computed from its trace arrays alone, and ``scores.json``.
+
+Two denominators are always given: *counted* episodes (finished, and not solved before they began), and counted ones
+plus errors, an error being no success. Whatever was requested and not counted is listed with its reason.
+"""
+
+import itertools
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from simeval.outcomes import COUNTED, Arm, Outcome, labels, read_outcomes
+from simeval.pairing import compare_paired
+from simeval.reader import Run
+from simeval.stats import holm
+from simeval.summaries import other_rules, over_tasks, rate, summary
+from simeval.wording import headline
+
+SCHEMA = "simeval-scores/1"
+
+
+def score(run: Run, confidence: float = 0.95) -> dict[str, Any]:
+    """The scores of ``run`` as JSON data, also written to its ``scores.json``.
+
+    Raises ``TraceError``, naming the episode, where trace arrays, attributes and index disagree.
+    """
+    scores = scores_of(read_outcomes(run), run.path.name, confidence)
+    write_json(run.path / "scores.json", scores)
+    return scores
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON at ``path``, completely or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1, ensure_ascii=False, allow_nan=False)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def scores_of(outcomes: Sequence[Outcome], name: str, confidence: float = 0.95) -> dict[str, Any]:
+    """The scores of a set of outcomes. Branches (children of a rollout) are counted apart: they share their past."""
+    roots = [outcome for outcome in outcomes if not outcome.branch]
+    names = labels(dict.fromkeys(outcome.arm for outcome in outcomes))
+    by_arm = _grouped(roots)
+    by_cell: dict[tuple[str, Arm], list[Outcome]] = defaultdict(list)
+    for outcome in roots:
+        by_cell[outcome.task, outcome.arm].append(outcome)
+    scores: dict[str, Any] = {
+        "schema": SCHEMA,
+        "run": name,
+        "rule": _rule(roots, confidence),
+        "requested": {
+            "rollouts": len(outcomes),
+            "branches": len(outcomes) - len(roots),
+            **dict(sorted(Counter(o.status for o in roots).items())),
+        },
+        "arms": [
+            {
+                "arm": names[arm],
+                "policy": arm.policy,
+                "world": arm.world,
+                "condition": arm.condition,
+                **summary(members, confidence),
+                "over_tasks": over_tasks(members, confidence),
+                "under_other_rules": other_rules(members),
+            }
+            for arm, members in by_arm.items()
+        ],
+        "tasks": [
+            {"task": task, "arm": names[arm], **summary(members, confidence)}
+            for (task, arm), members in by_cell.items()
+        ],
+        "overall": summary(roots, confidence),
+        "pairs": _pairs(by_arm, names, confidence),
+        "branches": [
+            {"arm": names[arm], **rate(members, confidence)}
+            for arm, members in _grouped(o for o in outcomes if o.branch).items()
+        ],
+        "not_counted": [
+            {"id": o.id, "task": o.task, "arm": names[o.arm], "reason": o.status, "detail": _last_line(o.reason)}
+            for o in outcomes
+            if o.status != COUNTED
+        ],
+    }
+    return {"headline": headline(scores), **scores}
+
+
+def _grouped(outcomes: Iterable[Outcome]) -> dict[Arm, list[Outcome]]:
+    groups: dict[Arm, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        groups[outcome.arm].append(outcome)
+    return groups
+
+
+def _rule(roots: Sequence[Outcome], confidence: float) -> dict[str, Any]:
+    holds = sorted({outcome.success_hold for outcome in roots if outcome.summary is not None})
+    if len(holds) == 1:
+        steps = f"{holds[0]} consecutive step" + ("s" if holds[0] > 1 else "")
+    else:
+        steps = f"as many consecutive steps as its world asks ({', '.join(map(str, holds)) or 'none recorded'})"
+    return {
+        "name": "held success, errors excluded",
+        "success": f"the goal holds for {steps} before the horizon",
+        "denominator": "episodes that finished and were not solved before their first action",
+        "success_hold": holds,
+        "confidence": confidence,
+    }
+
+
+def _pairs(by_arm: dict[Arm, list[Outcome]], names: dict[Arm, str], confidence: float) -> list[dict[str, Any]]:
+    """Paired comparisons of the arms that differ in one respect only and share starts and noise."""
+    found = []
+    for first, second in itertools.combinations(by_arm, 2):
+        if len(first.differs_in(second)) == 1:
+            pair = compare_paired(by_arm[first], by_arm[second], confidence)
+            if pair is not None:
+                found.append({"a": names[first], "b": names[second], **pair})
+    adjusted = holm([pair["p"] for pair in found])
+    for pair, p in zip(found, adjusted, strict=True):
+        pair["p_holm"] = p
+    return found
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""
