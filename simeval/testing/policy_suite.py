@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from simeval.codec import pack, unpack
-from simeval.errors import ConfigError
+from simeval.errors import ConfigError, SimevalError
 from simeval.noise import Key, StepKey
 from simeval.policy import Memory, Policy, PolicyStep
 from simeval.testing.bench import WorldFactory
@@ -172,7 +172,10 @@ def same_key_same_action(bench: PolicyBench) -> str:
         fresh.close()
     moment = bench.moments[0]
     other = replace(moment, keys=tuple(Key(-1 - row).stream("policy").key(0) for row in range(_BATCH)))
-    keyed = not same_bits(_act(other, bench.policy).action, moment.step.action)
+    try:
+        keyed = not same_bits(_act(other, bench.policy).action, moment.step.action)
+    except SimevalError as error:
+        return f"it does not act for other keys: {error}"[:100]
     return "stochastic: another key gives another action" if keyed else "deterministic: it makes no use of its key"
 
 
