@@ -52,9 +52,9 @@ class RunStore(Store):
     ``retry_errors`` forgets recorded errors, so that those rollouts run again; the new episode stands for the old.
     """
 
-    def __init__(self, folder: Path, retry_errors: bool = False):
+    def __init__(self, folder: Path, retry_errors: bool = False, seal_seconds: float = 1.0):
         run = Run(folder)
-        self._writer = TraceWriter(folder, run.info["run_id"])
+        self._writer = TraceWriter(folder, run.info["run_id"], seal_seconds)
         run.refresh()
         self._recorded = run
         self._retry_errors = retry_errors

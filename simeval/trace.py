@@ -28,7 +28,6 @@ SCHEMA = "simeval-trace/1"
 
 _SHARD_EPISODES = 256
 _SHARD_BYTES = 64 << 20
-_SHARD_SECONDS = 1.0
 
 
 def write_shard(path: Path, episodes: list[Episode], run_id: str) -> None:
@@ -245,11 +244,15 @@ class Index:
 
 
 class TraceWriter:
-    """Writes a run folder: one writer at a time, episodes sealed into shards by a background thread."""
+    """Writes a run folder: one writer at a time, episodes sealed into shards by a background thread.
 
-    def __init__(self, folder: Path, run_id: str):
+    A finished episode is sealed within ``seal_seconds``, and then survives anything that the disk survives.
+    """
+
+    def __init__(self, folder: Path, run_id: str, seal_seconds: float = 1.0):
         self.folder = folder
         self.run_id = run_id
+        self._seal_seconds = seal_seconds
         self._traces = folder / "traces"
         self._traces.mkdir(parents=True, exist_ok=True)
         self._lock_file = _lock(folder)
@@ -311,7 +314,7 @@ class TraceWriter:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait(_SHARD_SECONDS)
+                self._wake.wait(self._seal_seconds)
                 if self._closing or self._failure is not None:
                     return
             try:

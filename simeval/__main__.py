@@ -1,0 +1,5 @@
+"""``python -m simeval``."""
+
+from simeval.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,5 @@
+"""The command line: ``simeval``, also ``python -m simeval``."""
+
+from simeval.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,105 @@
+"""The commands and their arguments. Errors are one line and exit code 2; a traceback only with ``--debug``."""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from simeval.errors import ConfigError, SimevalError, UnsupportedError
+
+_LATER = {
+    "train": "training comes with the learned policies and world models",
+    "serve": "the openpi-compatible policy server comes with the learned policies",
+    "import": "reading other formats comes with training from logged rollouts",
+}
+"""Commands of the design that are not there yet, and what they come with."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.command is None:
+        parser.print_help()
+        return 2
+    try:
+        return _dispatch(given)
+    except SimevalError as error:
+        if given.debug:
+            traceback.print_exc()
+        print(f"simeval: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("simeval: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 141
+
+
+def _dispatch(given: argparse.Namespace) -> int:
+    if given.command in _LATER:
+        raise UnsupportedError(f"`simeval {given.command}` is not there yet: {_LATER[given.command]}")
+    if given.command == "run":
+        from simeval.cli.run_command import run_command
+
+        return run_command(given.overrides, given.config_dir)
+    if given.command == "check":
+        from simeval.cli.check_command import check_command
+
+        return check_command(given.overrides, given.config_dir)
+    if given.command == "doctor":
+        from simeval.cli.doctor import doctor
+
+        return doctor()
+    from simeval.cli import read_commands
+
+    if given.command == "score":
+        return read_commands.score_command(Path(given.run))
+    if given.command == "report":
+        return read_commands.report_command(Path(given.run), given.videos)
+    if given.command == "compare":
+        return read_commands.compare_command(Path(given.run_a), Path(given.run_b), given.policy_a, given.policy_b)
+    if given.command == "export":
+        return read_commands.export_command(Path(given.run), given.to, given.output)
+    raise ConfigError(f"unknown command {given.command!r}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser = argparse.ArgumentParser(
+        prog="simeval",
+        description="Exact, paired evaluation of robot policies in simulators and learned world models.",
+        parents=[common],
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[common])
+
+    for name, text in (
+        ("run", "run a study into a new run folder, score it and report it"),
+        ("check", "run the conformance suite on a world or a policy and print the table"),
+    ):
+        sub = command(name, text)
+        sub.add_argument("overrides", nargs="*", metavar="SETTING=VALUE", help="e.g. world=metaworld policy=a,b seed=1")
+        sub.add_argument("--config-dir", help="a folder with further world/, policy/, experiment/ configurations")
+    command("score", "recompute a run's scores from its trace").add_argument("run", metavar="RUN")
+    sub = command("report", "write a run's report.html from its trace")
+    sub.add_argument("run", metavar="RUN")
+    sub.add_argument("--videos", type=int, default=0, help="film so many successes and failures per task and policy")
+    sub = command("compare", "compare two runs, paired where they share starts and noise")
+    sub.add_argument("run_a", metavar="RUN_A")
+    sub.add_argument("run_b", metavar="RUN_B")
+    sub.add_argument("--policy-a", help="the policy of RUN_A to compare, if it has several")
+    sub.add_argument("--policy-b", help="the policy of RUN_B to compare, if it has several")
+    sub = command("export", "write a run in another format")
+    sub.add_argument("run", metavar="RUN")
+    sub.add_argument("--to", required=True, help="minari (lerobot and robomimic come later)")
+    sub.add_argument("--output", help="name or path of the dataset; by default derived from the run's name")
+    command("doctor", "say what is installed, what is missing, and how to get it")
+    for name, text in _LATER.items():
+        sub = command(name, f"(not there yet) {text}")
+        sub.add_argument("rest", nargs=argparse.REMAINDER)
+    return parser

@@ -1,0 +1,58 @@
+"""``simeval check``: the conformance suite on any configured World or Policy, in a table."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from simeval.cli.build import build_policy, build_world, policy_configs, world_configs
+from simeval.cli.compose import compose_config
+from simeval.policy import Policy
+from simeval.testing import Check, check_policy, check_world
+from simeval.world import World
+
+
+def check_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
+    """Check what was named: the World, or with ``policy=…`` the policy in that World. 0 if all holds, 1 if not."""
+    config = compose_config("run", overrides, config_dir)
+    policies_named = any(override.lstrip("+").startswith(("policy=", "policies", "policy@")) for override in overrides)
+    failed = 0
+    for name, entry in world_configs(config).items():
+        arguments = OmegaConf.to_container(entry, resolve=True)
+        make_world = partial(build_world, arguments)
+        if policies_named:
+            for policy_name, policy_entry in policy_configs(config).items():
+                make_policy = partial(_bound_policy, policy_entry, entry, policy_name)
+                failed += _show(f"policy {policy_name} in world {name}", check_policy(make_policy, make_world))
+        else:
+            failed += _show(_title(name, make_world), check_world(make_world))
+    return 1 if failed else 0
+
+
+def _bound_policy(policy_entry: DictConfig, world_entry: DictConfig, name: str) -> Policy:
+    return build_policy(policy_entry, world_entry, name)
+
+
+def _title(name: str, make_world: Callable[..., World]) -> str:
+    world = make_world()
+    try:
+        return f"world {name}: {len(world.tasks)} tasks, {world.fingerprint}"
+    finally:
+        world.close()
+
+
+def _show(title: str, checks: Sequence[Check]) -> int:
+    table = Table(title=title, title_justify="left", show_lines=False)
+    table.add_column("")
+    table.add_column("check", overflow="fold")
+    table.add_column("detail", overflow="fold")
+    table.add_column("s", justify="right")
+    for check in checks:
+        mark = "[green]✓[/green]" if check.passed else "[red]✗[/red]"
+        table.add_row(mark, check.name, check.detail, f"{check.seconds:.1f}")
+    Console().print(table)
+    failed = [check for check in checks if not check.passed]
+    print(f"{len(checks) - len(failed)} of {len(checks)} checks hold")
+    return len(failed)

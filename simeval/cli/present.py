@@ -1,0 +1,94 @@
+"""What a person sees after a run: videos, the report, and one table."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.progress import track
+
+from simeval.cli.build import build_world, world_configs
+from simeval.episode import Episode
+from simeval.errors import SimevalError, UnsupportedError
+from simeval.filming import film
+from simeval.reader import Run
+from simeval.report import report
+from simeval.score import score
+from simeval.tables import print_table
+from simeval.video import write_video
+from simeval.world import World
+
+_FRAMES_PER_SECOND = 10
+
+
+def present(path: Path, videos: int) -> None:
+    """Score a run, film some of its episodes, write its report, and print the table and the report's path."""
+    run = Run(path)
+    scores = score(run)
+    if videos:
+        for note in make_videos(run, videos):
+            print(f"note: {note}")
+    page = report(run)
+    print_table(scores, Console())
+    print(f"report: {page}")
+
+
+def make_videos(run: Run, count: int) -> Iterator[str]:
+    """Film up to ``count`` successes and failures per World, task and policy; yields what could not be done."""
+    chosen = _chosen(run, count)
+    config = OmegaConf.create(run.config)
+    for name, entry in world_configs(config).items():
+        episodes = [episode for episode in chosen if episode.rollout.world == name]
+        episodes = [episode for episode in episodes if not video_path(run, episode).exists()]
+        if not episodes:
+            continue
+        try:
+            world = build_world(OmegaConf.to_container(entry, resolve=True), num_slots=1)
+        except SimevalError as error:
+            yield f"no videos of world {name!r}: {error}"
+            continue
+        try:
+            yield from _film_all(run, world, episodes)
+        finally:
+            world.close()
+
+
+def video_path(run: Run, episode: Episode) -> Path:
+    """Where an episode's video is kept."""
+    return run.path / "videos" / f"{episode.id}.mp4"
+
+
+def _film_all(run: Run, world: World, episodes: list[Episode]) -> Iterator[str]:
+    every = max(1, round(1 / (world.control_dt * _FRAMES_PER_SECOND)))
+    fps = 1 / (world.control_dt * every)
+    shown = track(
+        episodes,
+        description=f"filming {world.name}",
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
+    for episode in shown:
+        try:
+            frames = film(episode, world, every)
+        except UnsupportedError as error:
+            yield f"no videos: {error}"
+            return
+        except SimevalError as error:
+            yield f"no video of {episode.id}: {error}"
+            continue
+        write_video(video_path(run, episode), frames, fps)
+
+
+def _chosen(run: Run, count: int) -> list[Episode]:
+    taken: Counter[tuple[str, str, str, bool]] = Counter()
+    chosen = []
+    for episode in run:
+        rollout = episode.rollout
+        cell = (rollout.world, rollout.start.task, rollout.policy, episode.succeeded)
+        if episode.status == "done" and rollout.parent is None and episode.length and taken[cell] < count:
+            taken[cell] += 1
+            chosen.append(episode)
+    return chosen

@@ -1,0 +1,63 @@
+"""The progress bar of a run: episodes per second, success so far with its interval, time left."""
+
+import sys
+import time
+from collections import defaultdict
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from simeval.episode import Episode
+from simeval.stats import wilson
+
+
+class RunProgress:
+    """Shown on a terminal; elsewhere nothing is printed while the run goes on."""
+
+    def __init__(self, total: int | None, recalled: int = 0):
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[success]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._progress.add_task("episodes", total=total, completed=recalled, rate="", success="")
+        self._began = time.perf_counter()
+        self._run = 0
+        self.errors = 0
+        self._outcomes: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+
+    def __enter__(self) -> "RunProgress":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def episode(self, episode: Episode) -> None:
+        """Take note of a finished episode."""
+        self._run += 1
+        self.errors += episode.status == "error"
+        if episode.status == "done":
+            counts = self._outcomes[episode.rollout.policy]
+            counts[0] += episode.succeeded
+            counts[1] += 1
+        if self._progress.disable:
+            return
+        shown = []
+        for policy, (successes, count) in list(self._outcomes.items())[:3]:
+            interval = wilson(successes, count)
+            shown.append(f"{policy} {successes / count:.0%} [{interval.low:.0%}, {interval.high:.0%}]")
+        if self.errors:
+            shown.append(f"[red]{self.errors} errors[/red]")
+        rate = self._run / max(time.perf_counter() - self._began, 1e-9)
+        self._progress.update(self._task, advance=1, rate=f"{rate:.1f}/s", success="  ".join(shown))

@@ -1,0 +1,262 @@
+"""The trace: complete, aligned, atomic; a kill loses nothing sealed; foreign and damaged files are refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from simeval import folder
+from simeval.episode import Episode
+from simeval.errors import SimevalError, TraceError
+from simeval.protocols import MonteCarlo, Setting
+from simeval.reader import Run
+from simeval.rollout import Engine
+from simeval.schedule import Protocol
+from simeval.store import MemoryStore, RunStore, Store
+from simeval.testing import Faulty, ToySimulator, toy_policies
+from simeval.types import Rollout
+
+POLICIES = toy_policies()
+
+
+def make_folder(path: Path) -> Path:
+    folder.create(path, folder.Manifest({"seed": 0}, {"world": "toy"}, {"world": {"expert": "ToyExpert"}}))
+    return path
+
+
+def study(
+    store: Store, slots: int = 4, episodes: int = 3, cameras: tuple[str, ...] = (), every: int = 0
+) -> list[Episode]:
+    world = ToySimulator(num_slots=slots, cameras=cameras, image_size=32)
+    setting = Setting({"world": world}, {"world": ["expert", "gaussian"]}, seed=1)
+    with Engine({"world": world}, {"world": POLICIES}, store) as engine:
+        return engine.run(MonteCarlo(episodes=episodes, snapshot_every=every).protocol(setting))
+
+
+def contents(episode: Episode) -> dict[str, np.ndarray]:
+    return {path: episode.source.read(path) for path in episode.source.paths()}
+
+
+def assert_same_run(run: Run, reference: list[Episode]) -> None:
+    assert {episode.id for episode in run} == {episode.id for episode in reference}
+    for episode in reference:
+        recorded = run[episode.id]
+        assert replace(recorded.ending, wall_s=0) == replace(episode.ending, wall_s=0)
+        expected, found = contents(episode), contents(recorded)
+        assert expected.keys() == found.keys()
+        for path, array in expected.items():
+            assert array.dtype == found[path].dtype
+            np.testing.assert_array_equal(array, found[path], err_msg=path)
+
+
+def test_what_is_read_back_is_what_happened(tmp_path: Path) -> None:
+    reference = study(MemoryStore(), cameras=("top",), every=10)
+    study(RunStore(make_folder(tmp_path / "run")), cameras=("top",), every=10)
+    run = Run(tmp_path / "run")
+    assert_same_run(run, reference)
+    for episode in reference:
+        recorded = run[episode.id]
+        assert recorded.observation["image_top"].dtype == np.uint8
+        assert len(recorded.observation["state"]) == len(recorded.signals["goal"]) == recorded.length + 1
+        assert len(recorded.action) == len(recorded.reward) == len(recorded.success) == recorded.length
+        assert recorded.source.checkpoint_steps() == [s for s in range(0, 150, 10) if s <= episode.length]
+        for step in recorded.source.checkpoint_steps():
+            assert recorded.source.checkpoint(step).to_bytes() == episode.source.checkpoint(step).to_bytes()
+
+
+def test_the_table_has_a_row_per_rollout(tmp_path: Path) -> None:
+    episodes = study(RunStore(make_folder(tmp_path / "run")))
+    table = Run(tmp_path / "run").episodes.set_index("id")
+    assert len(table) == len(episodes) == 24
+    for episode in episodes:
+        row = table.loc[episode.id]
+        assert (row["task"], row["policy"], row["status"]) == (
+            episode.rollout.start.task,
+            episode.rollout.policy,
+            "done",
+        )
+        assert (row["success"], row["length"], row["return"]) == (
+            episode.succeeded,
+            episode.length,
+            episode.total_reward,
+        )
+
+
+def test_any_hdf5_reader_sees_the_documented_layout(tmp_path: Path) -> None:
+    (first, *_) = study(RunStore(make_folder(tmp_path / "run")), episodes=1, cameras=("top",))
+    (shard,) = (tmp_path / "run" / "traces").glob("*.h5")
+    with h5py.File(shard) as file:
+        assert file.attrs["schema"] == "simeval-trace/1"
+        group = file[first.id]
+        assert Rollout.from_json(json.loads(group.attrs["rollout"])) == first.rollout
+        assert group.attrs["task"] == first.rollout.start.task
+        assert group["observation/image_top"].compression == "gzip"
+        assert group["action"].shape == (first.length, 2)
+        assert group["observation/state"].shape == (first.length + 1, 12)
+
+
+def test_a_branch_is_stitched_to_its_parent(tmp_path: Path) -> None:
+    world = ToySimulator()
+
+    def protocol() -> Protocol:
+        (parent,) = yield [Rollout(world.start("push-left", 3), seed=8, horizon=60, policy="gaussian")]
+        (child,) = yield [parent.rollout.branch(11)]
+        (grandchild,) = yield [child.rollout.branch(30)]
+        return parent, grandchild
+
+    store = RunStore(make_folder(tmp_path / "run"))
+    with Engine({"world": world}, {"world": POLICIES}, store) as engine:
+        parent, grandchild = engine.run(protocol())
+    run = Run(tmp_path / "run")
+    assert len(run[grandchild.id].action) == parent.length - 30
+    for path, array in contents(run.whole(grandchild.id)).items():
+        np.testing.assert_array_equal(array, contents(parent)[path], err_msg=path)
+
+
+def test_a_resumed_run_runs_only_what_is_missing(tmp_path: Path) -> None:
+    path = make_folder(tmp_path / "run")
+    study(RunStore(path), episodes=2)
+    before = {shard: shard.stat().st_mtime_ns for shard in (path / "traces").iterdir()}
+    reference = study(MemoryStore(), episodes=3)
+    study(RunStore(path), episodes=3, slots=7)
+    assert_same_run(Run(path), reference)
+    assert {shard: shard.stat().st_mtime_ns for shard in before} == before
+
+
+def test_errors_are_recalled_unless_they_are_to_be_retried(tmp_path: Path) -> None:
+    path = make_folder(tmp_path / "run")
+    world = ToySimulator()
+    rollout = Rollout(world.start("reach-left", 1), seed=0, horizon=30, policy="expert")
+
+    def ask() -> Protocol:
+        return (yield [rollout])
+
+    with Engine({"world": Faulty(world, {(1, 4): "raise"})}, {"world": POLICIES}, RunStore(path)) as engine:
+        assert engine.run(ask())[0].status == "error"
+    with Engine({"world": world}, {"world": POLICIES}, RunStore(path)) as engine:
+        assert engine.run(ask())[0].status == "error"
+    with Engine({"world": world}, {"world": POLICIES}, RunStore(path, retry_errors=True)) as engine:
+        assert engine.run(ask())[0].status == "done"
+    assert list(Run(path).episodes["status"]) == ["done"]
+
+
+CHILD = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+import test_trace
+store = test_trace.RunStore(Path(sys.argv[1]), seal_seconds=0.05)
+print("ready", flush=True)
+test_trace.study(store, episodes=int(sys.argv[3]), cameras=("top",))
+"""
+
+
+def test_killed_at_ten_random_moments_and_resumed_it_is_the_same_run(tmp_path: Path) -> None:
+    episodes = 40
+    reference = study(MemoryStore(), episodes=episodes, cameras=("top",))
+    path = make_folder(tmp_path / "run")
+    rng = np.random.default_rng(0)
+    command = [sys.executable, "-c", CHILD, str(path), str(Path(__file__).parent), str(episodes)]
+    progress = []
+    for _ in range(10):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            process.wait(rng.uniform(0.02, 0.4))
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        process.stdout.close()
+        progress.append(len(Run(path)))
+    assert progress == sorted(progress)
+    assert 0 < progress[0] < len(reference), "the kills fell before or after the work; change their times"
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    run = Run(path)
+    assert_same_run(run, reference)
+    sealed = []
+    for shard in (path / "traces").glob("*.h5"):
+        with h5py.File(shard) as file:
+            sealed += list(file)
+    assert len(sealed) == len(set(sealed)) == len(reference)
+    assert not list((path / "traces").glob(".*"))
+
+
+def test_a_shard_that_a_kill_left_unindexed_is_adopted(tmp_path: Path) -> None:
+    path = make_folder(tmp_path / "run")
+    reference = study(RunStore(path))
+    index = path / "episodes.jsonl"
+    lines = index.read_text().splitlines(keepends=True)
+    requested = [line for line in lines if '"requested"' in line]
+    index.write_text("".join(requested) + lines[-1][:40])
+    assert len(Run(path)) == len(reference)
+    world = ToySimulator()
+    with Engine({"world": world}, {"world": POLICIES}, RunStore(path)) as engine:
+        assert engine.steps == 0
+    assert_same_run(Run(path), reference)
+    assert len([line for line in index.read_text().splitlines() if '"done"' in line]) == len(reference)
+
+
+def test_a_run_folder_that_exists_is_never_overwritten(tmp_path: Path) -> None:
+    path = make_folder(tmp_path / "run")
+    before = (path / "run.json").read_bytes()
+    with pytest.raises(TraceError, match=r"holds a run; nothing is overwritten.*run\.resume=true"):
+        make_folder(path)
+    assert (path / "run.json").read_bytes() == before
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(TraceError, match="not empty"):
+        make_folder(tmp_path / "other")
+    assert os.listdir(tmp_path / "other") == ["notes.txt"]
+
+
+def test_two_writers_cannot_share_a_folder(tmp_path: Path) -> None:
+    path = make_folder(tmp_path / "run")
+    store = RunStore(path)
+    with pytest.raises(TraceError, match="another process"):
+        RunStore(path)
+    store.close()
+    RunStore(path).close()
+
+
+def test_a_run_of_another_world_or_policy_cannot_be_resumed(tmp_path: Path) -> None:
+    path = make_folder(tmp_path / "run")
+    other = folder.Manifest({}, {"world": "toy/2"}, {"world": {"expert": "ToyExpert"}})
+    with pytest.raises(TraceError, match=r"world 'world' was \[toy\] and is \[toy/2\]"):
+        folder.resume(path, other)
+    with pytest.raises(TraceError, match="policy 'expert'"):
+        folder.resume(path, folder.Manifest({}, {"world": "toy"}, {"world": {"expert": "Other"}}))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "other schema", "gone"])
+def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, damage: str) -> None:
+    path = make_folder(tmp_path / "run")
+    (first, *_) = study(RunStore(path))
+    (shard,) = (path / "traces").glob("*.h5")
+    if damage == "truncated":
+        shard.write_bytes(shard.read_bytes()[:1000])
+    elif damage == "foreign":
+        shard.write_bytes(b"not HDF5")
+    elif damage == "gone":
+        shard.unlink()
+    else:
+        with h5py.File(shard, "r+") as file:
+            file.attrs["schema"] = "robomimic"
+    with pytest.raises(SimevalError, match=shard.name):
+        _ = Run(path)[first.id].action
+
+
+def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="does not exist"):
+        Run(tmp_path / "nowhere")
+    with pytest.raises(TraceError, match=r"no run\.json"):
+        Run(tmp_path)
+    with pytest.raises(SimevalError, match="unknown rollout"):
+        _ = Run(make_folder(tmp_path / "run"))["0" * 20]
