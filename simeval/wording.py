@@ -15,10 +15,11 @@ def headline(scores: dict[str, Any]) -> str:
         return f"{_pair_in_words(_widest(scores['pairs']), len(scores['pairs']), level)} {rule}"
     best = max(arms, key=lambda arm: arm["rate"])
     lead = "" if len(arms) == 1 else f"Highest of {len(arms)}: "
-    interval = f"{percent(best['wilson'][0])} to {percent(best['wilson'][1])}"
+    interval = " to ".join(percent(bound, best["n"]) for bound in best["wilson"])
+    rate = percent(best["rate"], best["n"])
     return (
-        f"{lead}{best['arm']} succeeded in {best['successes']} of {best['n']} episodes, {percent(best['rate'])} "
-        f"({level} interval {interval}, Wilson). {rule}"
+        f"{lead}{best['arm']} succeeded in {best['successes']} of {best['n']} episodes, {rate} ({level} interval "
+        f"{interval}, Wilson). {rule}"
     )
 
 
@@ -35,27 +36,32 @@ def _pair_in_words(pair: dict[str, Any], count: int, level: str) -> str:
         gain, interval = -gain, [-bound for bound in reversed(interval)]
     lead = "On" if count == 1 else f"The widest of {count} paired differences: on"
     relation = (
-        f"{better} succeeded more often than {worse} by {points(gain)[1:]} points"
+        f"{better} succeeded more often than {worse} by {points(gain, pair['n'])[1:]} points"
         if gain
         else f"{better} and {worse} succeeded equally often"
     )
+    bounds = " to ".join(points(bound, pair["n"]) for bound in interval)
     adjusted = f", Holm over {count}" if count > 1 else ""
     shown = "" if pair["p_holm"] < 0.05 else ", so no difference is shown"
     return (
         f"{lead} the same {pair['n']} starts and noise, {relation} "
-        f"({level} interval {points(interval[0])} to {points(interval[1])}). Only {better} succeeded on {only_better}, "
+        f"({level} interval {bounds}). Only {better} succeeded on {only_better}, "
         f"only {worse} on {only_worse}: exact McNemar p = {p_value(pair['p_holm'])}{adjusted}{shown}."
     )
 
 
-def percent(rate: float) -> str:
-    """A rate as a percentage with one decimal, e.g. ``97.5 %``."""
-    return f"{100 * rate:.1f} %"
+_FINE = 100
+"""From so many episodes on, a decimal of a percentage is worth reading."""
 
 
-def points(difference: float) -> str:
-    """A difference of rates in signed percentage points, e.g. ``+12.5``."""
-    return f"{100 * difference:+.1f}"
+def percent(rate: float, n: int) -> str:
+    """A rate over ``n`` episodes as a percentage, with a decimal only where ``n`` is large: ``97.5 %``, ``97 %``."""
+    return f"{100 * rate:.{int(n >= _FINE)}f} %"
+
+
+def points(difference: float, n: int) -> str:
+    """A difference of rates over ``n`` pairs in signed percentage points: ``+12.5``, ``+12``."""
+    return f"{100 * difference:+.{int(n >= _FINE)}f}".replace("-", "−")
 
 
 def p_value(p: float) -> str:
