@@ -11,7 +11,9 @@ from simeval.policy import Policy
 from simeval.types import Start
 
 
-def evaluate(world: Tabletop, policy: Policy, starts: list[Start], instructions: list[str]) -> tuple[list[bool], list[int]]:
+def evaluate(
+    world: Tabletop, policy: Policy, starts: list[Start], instructions: list[str]
+) -> tuple[list[bool], list[int]]:
     """Success and length of one episode per start, the policy being told ``instructions``; batches of ``num_slots``."""
     success, length = [], []
     for first in range(0, len(starts), world.num_slots):

@@ -35,7 +35,7 @@ class Pictures:
         self._canvas = copy.copy(scene.model)
         self._data = mujoco.MjData(self._canvas)
         names = layout()
-        self._palette = np.array(list(names["colors"].values()))
+        self._palette = np.array(list(names["colours"].values()))
         self._object_geoms = np.array([self._canvas.geom(name).id for name in names["objects"]])
         self._zone_geoms = np.array([self._canvas.geom(name).id for name in names["zones"]])
         self._zone_bodies = np.array([self._canvas.body(name).id for name in names["zones"]])
@@ -91,10 +91,10 @@ class Pictures:
         canvas = self._canvas
         rgba = np.ones((len(self._palette), 4))
         rgba[:, :3] = self._palette
-        canvas.geom_rgba[self._object_geoms] = rgba[record["object_color"]]
-        canvas.geom_rgba[self._button_geoms] = rgba[record["button_color"]]
+        canvas.geom_rgba[self._object_geoms] = rgba[record["object_colour"]]
+        canvas.geom_rgba[self._button_geoms] = rgba[record["button_colour"]]
         zones = record["zone_present"]
-        canvas.geom_rgba[self._zone_geoms] = np.where(zones[:, None], rgba[record["zone_color"]], _HIDDEN)
+        canvas.geom_rgba[self._zone_geoms] = np.where(zones[:, None], rgba[record["zone_colour"]], _HIDDEN)
         canvas.body_pos[self._zone_bodies, :2] = record["zone_position"][:, :2]
         self._data.qpos = record["physics"][1 : 1 + canvas.nq]
         mujoco.mj_kinematics(canvas, self._data)

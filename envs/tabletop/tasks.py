@@ -52,18 +52,18 @@ class Draft:
 
     def put(self, objects: tuple[int, ...], num_zones: int = 0) -> None:
         """Place ``objects`` and zones, each kind in colours of its own, where none is in another's way."""
-        colors = list(layout()["colors"])
+        colours = list(layout()["colours"])
         items: list[tuple[str, int, float, str]] = []
-        for index, color in enumerate(self.choose(colors, num_zones)):
-            items.append(("zone", index, _ZONE_CLEARANCE, color))
-        for index, color in zip(objects, self.choose(colors, len(objects)), strict=True):
-            items.append(("object", index, _CLEARANCE[layout()["object_shapes"][index]], color))
+        for index, colour in enumerate(self.choose(colours, num_zones)):
+            items.append(("zone", index, _ZONE_CLEARANCE, colour))
+        for index, colour in zip(objects, self.choose(colours, len(objects)), strict=True):
+            items.append(("object", index, _CLEARANCE[layout()["object_shapes"][index]], colour))
         places = self._places([clearance for _, _, clearance, _ in items])
-        for (what, index, _, color), place in zip(items, places, strict=True):
+        for (what, index, _, colour), place in zip(items, places, strict=True):
             if what == "zone":
-                self.zones[index] = color, place
+                self.zones[index] = colour, place
             else:
-                self.objects[index] = color, place, float(self.rng.uniform(-np.pi, np.pi))
+                self.objects[index] = colour, place, float(self.rng.uniform(-np.pi, np.pi))
 
     def _places(self, clearances: list[float]) -> list[np.ndarray]:
         low, high = np.array(self.area).T
@@ -88,11 +88,11 @@ class Draft:
         values = {}
         if kind in ("object", "shape"):
             shape = layout()["object_shapes"][index]
-            values = {"color": self.objects[index][0], "shape": str(self.rng.choice(_grammar()["shapes"][shape]))}
+            values = {"colour": self.objects[index][0], "shape": str(self.rng.choice(_grammar()["shapes"][shape]))}
         elif kind == "zone":
-            values = {"color": self.zones[index][0]}
+            values = {"colour": self.zones[index][0]}
         elif kind == "button":
-            values = {"color": self.buttons[index]}
+            values = {"colour": self.buttons[index]}
         elif kind == "drawer":
             values = {"side": layout()["drawers"][index]}
         self.words[name] = phrase.format(**values)
@@ -110,7 +110,7 @@ class Task:
     def begin(self, rng: np.random.Generator) -> tuple[Draft, str]:
         """A draft of an episode and its instruction."""
         draft = Draft(rng)
-        draft.buttons = draft.choose(list(layout()["colors"]), 3)
+        draft.buttons = draft.choose(list(layout()["colours"]), 3)
         self.draw(draft)
         template = str(rng.choice(_grammar()["templates"][self.name]))
         return draft, template.format(**draft.words)
@@ -241,18 +241,18 @@ def _distance_to_segment(point: np.ndarray, start: np.ndarray, end: np.ndarray) 
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        Task("reach", 60, _reach),
-        Task("push", 160, _push),
-        Task("place_by_color", 160, _place(BLOCKS, "object")),
-        Task("place_by_shape", 160, _place((BLOCKS[0], CYLINDER, BALL), "shape")),
-        Task("stack", 160, _stack),
-        Task("tower", 300, _tower),
-        Task("sort", 300, _sort),
-        Task("press_button", 80, _press_button),
-        Task("press_sequence", 160, _press_sequence, ordered=True),
-        Task("open_drawer", 120, _open_drawer),
-        Task("close_drawer", 120, _close_drawer),
-        Task("put_in_drawer", 300, _put_in_drawer),
-        Task("stow", 240, _stow),
+        Task("reach", 50, _reach),
+        Task("push", 150, _push),
+        Task("pick_place_colour", 130, _place(BLOCKS, "object")),
+        Task("pick_place_shape", 130, _place((BLOCKS[0], CYLINDER, BALL), "shape")),
+        Task("stack", 130, _stack),
+        Task("tower", 260, _tower),
+        Task("sort", 250, _sort),
+        Task("press_button", 60, _press_button),
+        Task("press_sequence", 140, _press_sequence, ordered=True),
+        Task("open_drawer", 70, _open_drawer),
+        Task("close_drawer", 60, _close_drawer),
+        Task("put_in_drawer", 200, _put_in_drawer),
+        Task("stow", 180, _stow),
     )
 }

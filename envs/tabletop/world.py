@@ -63,9 +63,7 @@ class Tabletop(MujocoBatch):
         self._state_fields = field_slices(layout()["state"])
         self._proprio_fields = field_slices(layout()["proprio"])
         size = sum(int(np.prod(shape)) for _, shape in layout()["state"])
-        super().__init__(
-            load_model(), num_slots=num_slots, substeps=SUBSTEPS, fields=fields(size), threads=threads
-        )
+        super().__init__(load_model(), num_slots=num_slots, substeps=SUBSTEPS, fields=fields(size), threads=threads)
         self._scene = Scene(self.models[0])
         self._pictures = Pictures(self._scene, cameras, image_size, render_profile)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (5,), np.float32)
@@ -78,7 +76,10 @@ class Tabletop(MujocoBatch):
             }
         )
         self._proprio_index = np.concatenate(
-            [np.arange(self._state_fields[name][0].start, self._state_fields[name][0].stop) for name in self._proprio_fields]
+            [
+                np.arange(self._state_fields[name][0].start, self._state_fields[name][0].stop)
+                for name in self._proprio_fields
+            ]
         )
         self._scale = np.array(layout()["action"]["scale"])
         self.fingerprint = (
@@ -112,23 +113,23 @@ class Tabletop(MujocoBatch):
             raise ConfigError("a start of world 'tabletop' has a seed (it has no numbered initial states)")
         rng = _rng(start.seed, start.task)
         draft, _ = TASKS[start.task].begin(rng)
-        scene, colors = self._scene, list(layout()["colors"])
+        scene, colours = self._scene, list(layout()["colours"])
         physics = record["physics"]
         physics[:] = scene.home
         record["task"] = _NAMES.index(start.task)
         record["ordered"] = TASKS[start.task].ordered
         record["conditions"][: len(draft.conditions)] = draft.conditions
         record["final"][: len(draft.final)] = draft.final
-        record["button_color"][:] = [colors.index(color) for color in draft.buttons]
-        for index, (color, place, yaw) in draft.objects.items():
+        record["button_colour"][:] = [colours.index(colour) for colour in draft.buttons]
+        for index, (colour, place, yaw) in draft.objects.items():
             record["object_present"][index] = True
-            record["object_color"][index] = colors.index(color)
+            record["object_colour"][index] = colours.index(colour)
             position = [*place, scene.half_height[index] - 0.0002]
             physics[scene.object_qpos[index]] = [*position, np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)]
             record["object_start"][index] = position
-        for index, (color, place) in draft.zones.items():
+        for index, (colour, place) in draft.zones.items():
             record["zone_present"][index] = True
-            record["zone_color"][index] = colors.index(color)
+            record["zone_colour"][index] = colours.index(colour)
             record["zone_position"][index, :2] = place
         physics[scene.drawer_qpos] = draft.drawers
         tip = rng.uniform([-0.12, -0.15, 0.15], [0.08, 0.15, 0.21])
@@ -169,19 +170,19 @@ class Tabletop(MujocoBatch):
     def _fill_constants(self, record: np.ndarray) -> None:
         """The part of ``state`` that stays as it is all through an episode."""
         names = layout()
-        color, shape = np.eye(len(names["colors"])), np.eye(len(names["shapes"]))
+        colour, shape = np.eye(len(names["colours"])), np.eye(len(names["shapes"]))
         shapes = [names["shapes"].index(shape) for shape in names["object_shapes"]]
         present, zones = record["object_present"], record["zone_present"]
         self._write(
             record["state"],
             object_present=present,
-            object_color=color[record["object_color"]] * present[:, None],
+            object_colour=colour[record["object_colour"]] * present[:, None],
             object_shape=shape[shapes] * present[:, None],
             zone_present=zones,
             zone_position=record["zone_position"],
-            zone_color=color[record["zone_color"]] * zones[:, None],
+            zone_colour=colour[record["zone_colour"]] * zones[:, None],
             button_position=self._scene.button_top,
-            button_color=color[record["button_color"]],
+            button_colour=colour[record["button_colour"]],
         )
 
     def _fill_state(self, records: np.ndarray, view: View) -> None:
