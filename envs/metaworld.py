@@ -13,6 +13,7 @@ import mujoco
 import numpy as np
 
 from envs.capture import Capture
+from envs.metaworld_quick import quickened
 from envs.rendering import RendererPool
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import StepKey
@@ -22,10 +23,10 @@ from simeval.types import Start, TimeStep
 HORIZON = 500
 CONTROL_DT = 0.0125
 STATE_SIZE = 39
-CAMERAS = ("corner2", "corner", "corner3", "corner4", "topview", "behindGripper", "gripperPOV")
+CAMERAS = ("corner4", "corner", "corner2", "corner3", "topview", "behindGripper", "gripperPOV")
 """Cameras of the models, the one that ``render`` uses first."""
 
-_UPSIDE_DOWN = frozenset({"corner", "corner2", "corner3", "corner4", "behindGripper"})
+_UPSIDE_DOWN = frozenset({"corner", "corner2", "corner3", "corner4"})
 _PICTURE_SIZE = 256
 _INFO = ("near_object", "grasp_success", "grasp_reward", "in_place_reward", "obj_to_target", "unscaled_reward")
 _BROKEN = [mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC]
@@ -142,8 +143,7 @@ class _MetaWorldSimulator(Simulator):
         self._image_size = image_size
         self._renderers = renderers
         # As the package's goal-observable environments set themselves up, except for the first reset.
-        quick = type(environment.__name__, (_QuickContacts, environment), {"__module__": environment.__module__})
-        self._env: Any = quick()
+        self._env: Any = quickened(environment)()
         self._env._partially_observable = False
         del self._env.sawyer_observation_space
         self._env._set_task_called = True
@@ -215,23 +215,6 @@ class _MetaWorldSimulator(Simulator):
     def _picture(self, camera: str, size: int) -> np.ndarray:
         image = self._renderers.render(self._task, self._env.model, self._env.data, camera, size)
         return image[::-1, ::-1] if camera in _UPSIDE_DOWN else image
-
-
-class _QuickContacts:
-    """The package's contact test without a Python object for every contact; same sums in the same order."""
-
-    data: mujoco.MjData
-
-    def touching_object(self, object_geom_id: int) -> bool:
-        """Whether both finger pads push on the geom."""
-        contact, force = self.data.contact, self.data.efc_force
-        geoms = contact.geom
-        rows = np.flatnonzero((geoms == object_geom_id).any(axis=1))
-        if not rows.size:
-            return False
-        address = contact.efc_address
-        pads = (self.data.geom("leftpad_geom").id, self.data.geom("rightpad_geom").id)
-        return all(sum(force[address[row]] for row in rows if pad in geoms[row]) > 0 for pad in pads)
 
 
 def _package() -> Any:
