@@ -1,4 +1,4 @@
-"""Success of the scripted tabletop expert, task by task: ``python benchmarks/tabletop_expert.py [starts] [task ...]``."""
+"""Success of the scripted tabletop expert by task: ``python benchmarks/tabletop_expert.py [starts] [task ...]``."""
 
 import sys
 

@@ -70,8 +70,9 @@ class MujocoBatch(World):
             ]
         )
         self._slots = np.zeros(num_slots, dtype=self.record)
+        self._bytes = _as_bytes(self._slots)
         self._running = np.zeros(num_slots, dtype=bool)
-        self._threads = min(threads or os.cpu_count() or 1, num_slots)
+        self.threads = min(threads or os.cpu_count() or 1, num_slots)
         self._pool: Rollout | None = None
         self._workers: list[mujoco.MjData] = []
 
@@ -110,7 +111,7 @@ class MujocoBatch(World):
         """See ``World.step``."""
         self._check_running(slots)
         self.check_actions(slots, actions, keys)
-        records = self._slots[list(slots)]
+        records = self._records(slots)
         controls = self._controls(records, np.asarray(actions, dtype=np.float64))
         failures = self._simulate(slots, records, controls)
         self._observe(records)
@@ -119,16 +120,16 @@ class MujocoBatch(World):
     def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
         """See ``World.snapshot``."""
         self._check_running(slots)
-        return [Snapshot(self.fingerprint, {"record": self._slots[slot].tobytes()}) for slot in slots]
+        return [Snapshot(self.fingerprint, {"record": self._bytes[slot].tobytes()}) for slot in slots]
 
     def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:
         """See ``World.restore``."""
         self.check_slots(slots)
         self.check_snapshots(snapshots)
-        data = b"".join(snapshot.state["record"] for snapshot in snapshots)
+        data = bytearray().join(snapshot.state["record"] for snapshot in snapshots)
         if len(data) != len(slots) * self.record.itemsize:
             raise SnapshotError(f"a snapshot of world {self.name!r} holds {self.record.itemsize} bytes a slot")
-        return self._commit(slots, np.frombuffer(data, dtype=self.record).copy(), {})
+        return self._commit(slots, np.frombuffer(data, dtype=self.record), {})
 
     def close(self) -> None:
         """See ``World.close``."""
@@ -142,11 +143,11 @@ class MujocoBatch(World):
         return {}
 
     def _simulate(self, slots: Sequence[int], records: np.ndarray, controls: np.ndarray) -> dict[int, str]:
-        """One control step of physics, in place; rows that went bad keep their record and are returned with a reason."""
+        """One control step of physics, in place; rows that went bad keep their record and are returned with why."""
         if self._pool is None:  # not in the constructor: a pool of threads does not survive a fork
             _log_mujoco_warnings()
-            self._pool = Rollout(nthread=self._threads if self._threads > 1 else 0)
-            self._workers = [mujoco.MjData(self.models[0]) for _ in range(self._threads)]
+            self._pool = Rollout(nthread=self.threads if self.threads > 1 else 0)
+            self._workers = [mujoco.MjData(self.models[0]) for _ in range(self.threads)]
         count = len(slots)
         before = np.ascontiguousarray(records["physics"])
         failures = {int(row): "the physics state is not finite" for row in np.flatnonzero(~_finite(before))}
@@ -182,9 +183,13 @@ class MujocoBatch(World):
         records["control"][rows] = controls[rows, -1]
         return failures
 
+    def _records(self, slots: Sequence[int]) -> np.ndarray:
+        """A copy of the records of ``slots``."""
+        return self._bytes[list(slots)].view(self.record)[:, 0]
+
     def _commit(self, slots: Sequence[int], records: np.ndarray, failures: dict[int, str]) -> TimeStep:
         index = list(slots)
-        self._slots[index] = records
+        self._bytes[index] = _as_bytes(records)
         self._running[index] = True
         for row in failures:
             self._running[slots[row]] = False
@@ -195,6 +200,11 @@ class MujocoBatch(World):
         for slot in slots:
             if not self._running[slot]:
                 raise RuntimeError(f"world {self.name!r}: slot {slot} has no episode; reset or restore it first")
+
+
+def _as_bytes(records: np.ndarray) -> np.ndarray:
+    """A view of contiguous records as bytes ``[n, itemsize]``: numpy copies them whole, not field by field."""
+    return records.view(np.uint8).reshape(len(records), records.dtype.itemsize)
 
 
 def _finite(physics: np.ndarray) -> np.ndarray:

@@ -14,7 +14,6 @@ def fields(state_size: int) -> list[tuple[Any, ...]]:
     names = layout()
     objects, zones, buttons = len(names["objects"]), len(names["zones"]), len(names["buttons"])
     return [
-        ("task", np.int64),
         ("conditions", np.int64, (MAX_STAGES, 3)),
         ("final", bool, (MAX_STAGES,)),
         ("ordered", bool),
@@ -37,7 +36,7 @@ def fields(state_size: int) -> list[tuple[Any, ...]]:
 
 
 def judge(records: np.ndarray, view: View, scene: Scene) -> None:
-    """Update progress, reward and success of ``records`` ``[n]``, in place, for a control step that ended in ``view``."""
+    """Update progress, reward and success of ``records`` ``[n]``, in place, for a step that ended in ``view``."""
     conditions = records["conditions"]
     holds, closeness = evaluate(conditions, Facts(scene, view, records["zone_position"]))
     used = conditions[..., 0] > 0

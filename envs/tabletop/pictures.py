@@ -15,6 +15,8 @@ CAMERAS = ("front", "wrist")
 PICTURE_SIZE = 256
 """Side of the pictures for people when no camera is configured [pixels]."""
 
+_ZONE_STRENGTH = 0.6
+"""How much of its colour a zone shows, the rest being white: a pale disc under a strong object."""
 _HIDDEN = np.array([0.0, 0.0, 0.0, 0.0])
 
 
@@ -94,7 +96,8 @@ class Pictures:
         canvas.geom_rgba[self._object_geoms] = rgba[record["object_colour"]]
         canvas.geom_rgba[self._button_geoms] = rgba[record["button_colour"]]
         zones = record["zone_present"]
-        canvas.geom_rgba[self._zone_geoms] = np.where(zones[:, None], rgba[record["zone_colour"]], _HIDDEN)
+        pale = 1.0 - _ZONE_STRENGTH * (1.0 - rgba[record["zone_colour"]])
+        canvas.geom_rgba[self._zone_geoms] = np.where(zones[:, None], pale, _HIDDEN)
         canvas.body_pos[self._zone_bodies, :2] = record["zone_position"][:, :2]
         self._data.qpos = record["physics"][1 : 1 + canvas.nq]
         mujoco.mj_kinematics(canvas, self._data)

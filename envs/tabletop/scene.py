@@ -105,7 +105,8 @@ class Scene:
         """Radius of the circle around each object seen from above [7] m."""
         data = mujoco.MjData(model)
         mujoco.mj_kinematics(model, data)
-        self.button_top = np.stack([data.geom(name).xpos + [0, 0, 0.009] for name in names["buttons"]])
+        up = np.array([0.0, 0.0, 1.0])
+        self.button_top = np.stack([data.geom(name).xpos + up * model.geom(name).size[1] for name in names["buttons"]])
         self.drawer_closed = np.stack([data.body(f"drawer{i}").xpos for i in range(len(names["drawers"]))])
         self.handle_closed = np.stack([data.geom(f"drawer{i}_handle").xpos for i in range(len(names["drawers"]))])
         self.ctrl_low, self.ctrl_high = model.actuator_ctrlrange.T.copy()

@@ -100,7 +100,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Task:
-    """One task: ``draw`` fills a draft; ``ordered`` stages count only one after the other, and a wrong button starts over."""
+    """One task: ``draw`` fills a draft; ``ordered`` stages count in turn only, and a wrong button starts over."""
 
     name: str
     horizon: int

@@ -1,6 +1,6 @@
 """The tabletop World: language-conditioned manipulation with a gantry gripper, stepped as one batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import gymnasium
 import mujoco
@@ -20,16 +20,14 @@ SUBSTEPS = 10
 LEASH = 0.03
 """How far the commanded tip may run ahead of the real one [m]: it bounds the force on what is in the way."""
 
-_NAMES = list(TASKS)
-
 
 class Tabletop(MujocoBatch):
     """A gantry gripper over a table with coloured objects, zones, buttons and two drawers; 20 control steps a second.
 
     ``task`` is ``"all"``, a task name or several. An action is five numbers in [-1, 1]: displacement of the commanded
-    tip along x, y, z (2 cm a step at 1), turn about z (0.2 rad a step at 1), and the gripper: -1 open, +1 close, between
-    them half open. Observations: ``state`` (privileged, the same layout for all tasks, see ``assets/tabletop/layout.json``),
-    ``proprio`` (the robot alone) and ``image_front`` or ``image_wrist``, as ``cameras`` names.
+    tip along x, y, z (2 cm a step at 1), turn about z (0.2 rad a step at 1), and the gripper: -1 open, +1 close, half
+    open between them. Observations: ``state`` (privileged, laid out for all tasks as ``assets/tabletop/layout.json``
+    says), ``proprio`` (the robot alone), and ``image_front`` or ``image_wrist``, as ``cameras`` names.
 
     ``reward`` is dense: the share of stages completed, with the closeness of the next, 1 at success. ``signals``:
     ``object_pose`` [7, 7], ``object_present``, ``contact`` [7] (objects that a finger presses), ``touch`` [2] N,
@@ -61,25 +59,23 @@ class Tabletop(MujocoBatch):
         self.tasks = tuple(TASKS) if "all" in names else tuple(dict.fromkeys(names))
         self.success_hold = success_hold
         self._state_fields = field_slices(layout()["state"])
-        self._proprio_fields = field_slices(layout()["proprio"])
-        size = sum(int(np.prod(shape)) for _, shape in layout()["state"])
-        super().__init__(load_model(), num_slots=num_slots, substeps=SUBSTEPS, fields=fields(size), threads=threads)
+        self._proprio_index = np.concatenate([np.r_[self._state_fields[name][0]] for name in layout()["proprio"]])
+        super().__init__(
+            load_model(),
+            num_slots=num_slots,
+            substeps=SUBSTEPS,
+            fields=fields(_size(self._state_fields)),
+            threads=threads,
+        )
         self._scene = Scene(self.models[0])
         self._pictures = Pictures(self._scene, cameras, image_size, render_profile)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (5,), np.float32)
-        proprio_size = sum(int(np.prod(shape)) for _, shape in layout()["proprio"])
         self.observation_space = gymnasium.spaces.Dict(
             {
-                "state": gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32),
-                "proprio": gymnasium.spaces.Box(-np.inf, np.inf, (proprio_size,), np.float32),
+                "state": _numbers(_size(self._state_fields)),
+                "proprio": _numbers(len(self._proprio_index)),
                 **self._pictures.spaces,
             }
-        )
-        self._proprio_index = np.concatenate(
-            [
-                np.arange(self._state_fields[name][0].start, self._state_fields[name][0].stop)
-                for name in self._proprio_fields
-            ]
         )
         self._scale = np.array(layout()["action"]["scale"])
         self.fingerprint = (
@@ -101,7 +97,7 @@ class Tabletop(MujocoBatch):
     def render(self, slots: Sequence[int]) -> np.ndarray:
         """The front view of each slot, uint8 ``[len(slots), H, W, 3]``."""
         self._check_running(slots)
-        return self._pictures.front(self._slots[list(slots)])
+        return self._pictures.front(self._records(slots))
 
     def close(self) -> None:
         """See ``World.close``."""
@@ -116,7 +112,6 @@ class Tabletop(MujocoBatch):
         scene, colours = self._scene, list(layout()["colours"])
         physics = record["physics"]
         physics[:] = scene.home
-        record["task"] = _NAMES.index(start.task)
         record["ordered"] = TASKS[start.task].ordered
         record["conditions"][: len(draft.conditions)] = draft.conditions
         record["final"][: len(draft.final)] = draft.final
@@ -137,9 +132,9 @@ class Tabletop(MujocoBatch):
         half = layout()["action"]["max_opening"] / 2
         physics[scene.tip_qpos], physics[scene.yaw_qpos], physics[scene.finger_qpos] = tip, yaw, half
         record["control"][:] = [*tip, yaw, half, half]
-        self._fill_constants(record)
 
     def _settle(self, slots: Sequence[int], records: np.ndarray) -> dict[int, str]:
+        self._fill_constants(records)
         hold = np.repeat(records["control"][:, None], SUBSTEPS, axis=1)
         failures: dict[int, str] = {}
         for _ in range(3):
@@ -167,22 +162,22 @@ class Tabletop(MujocoBatch):
         judge(records, view, self._scene)
         self._fill_state(records, view)
 
-    def _fill_constants(self, record: np.ndarray) -> None:
+    def _fill_constants(self, records: np.ndarray) -> None:
         """The part of ``state`` that stays as it is all through an episode."""
         names = layout()
         colour, shape = np.eye(len(names["colours"])), np.eye(len(names["shapes"]))
         shapes = [names["shapes"].index(shape) for shape in names["object_shapes"]]
-        present, zones = record["object_present"], record["zone_present"]
+        present, zones = records["object_present"], records["zone_present"]
         self._write(
-            record["state"],
+            records["state"],
             object_present=present,
-            object_colour=colour[record["object_colour"]] * present[:, None],
-            object_shape=shape[shapes] * present[:, None],
+            object_colour=colour[records["object_colour"]] * present[..., None],
+            object_shape=shape[shapes] * present[..., None],
             zone_present=zones,
-            zone_position=record["zone_position"],
-            zone_colour=colour[record["zone_colour"]] * zones[:, None],
-            button_position=self._scene.button_top,
-            button_colour=colour[record["button_colour"]],
+            zone_position=records["zone_position"],
+            zone_colour=colour[records["zone_colour"]] * zones[..., None],
+            button_position=np.broadcast_to(self._scene.button_top, (len(records), *self._scene.button_top.shape)),
+            button_colour=colour[records["button_colour"]],
         )
 
     def _fill_state(self, records: np.ndarray, view: View) -> None:
@@ -235,6 +230,14 @@ class Tabletop(MujocoBatch):
 
 
 _SIGNALS = ("object_present", "contact", "stage", "num_stages", "distractor_shift")
+
+
+def _size(fields: Mapping[str, tuple[slice, tuple[int, ...]]]) -> int:
+    return max(place.stop for place, _ in fields.values())
+
+
+def _numbers(size: int) -> gymnasium.spaces.Box:
+    return gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
 
 def _rng(seed: int, task: str) -> np.random.Generator:

@@ -23,14 +23,22 @@ def _plan(task: str, things: tuple[tuple[str, int], ...]) -> Plan:
     return PLANS[task](**dict(things))
 
 
-class TabletopExpert(Policy):
-    """Solves every tabletop task from the privileged state and the sentence. Success is measured in docs/tabletop.md.
+VERSION = 1
 
-    It acts on what the sentence says, not on what the World judges. A sentence about a thing that is not there leaves it
-    waiting; a sentence outside the grammar raises ``ConfigError``.
+
+class TabletopExpert(Policy):
+    """Solves every tabletop task from the privileged state and the sentence (``docs/tabletop.md`` has its figures).
+
+    It does what the sentence says. A sentence about a thing that is not in the scene leaves it waiting; one outside the
+    grammar raises ``ConfigError``.
     """
 
     observation_keys = ("state",)
+
+    @property
+    def fingerprint(self) -> str:
+        """See ``Policy.fingerprint``."""
+        return f"TabletopExpert/{VERSION}"
 
     def initial_memory(self, n: int) -> Memory:
         """``move`` [n], the place in the plan, and ``steps`` [n], control steps spent in that move."""
