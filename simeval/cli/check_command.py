@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from simeval.cli.build import build_policy, build_world, policy_configs, world_configs
@@ -21,7 +23,7 @@ def check_command(overrides: Sequence[str], config_dir: str | None = None) -> in
     failed = 0
     for name, entry in world_configs(config).items():
         arguments = OmegaConf.to_container(entry, resolve=True)
-        make_world = partial(build_world, arguments)
+        make_world = partial(_world_of, arguments)
         if policies_named:
             for policy_name, policy_entry in policy_configs(config).items():
                 make_policy = partial(_bound_policy, policy_entry, entry, policy_name)
@@ -31,12 +33,16 @@ def check_command(overrides: Sequence[str], config_dir: str | None = None) -> in
     return 1 if failed else 0
 
 
+def _world_of(entry: Any, num_slots: int) -> World:
+    return build_world(entry, num_slots=num_slots)
+
+
 def _bound_policy(policy_entry: DictConfig, world_entry: DictConfig, name: str) -> Policy:
     return build_policy(policy_entry, world_entry, name)
 
 
 def _title(name: str, make_world: Callable[..., World]) -> str:
-    world = make_world()
+    world = make_world(1)
     try:
         return f"world {name}: {len(world.tasks)} tasks, {world.fingerprint}"
     finally:
@@ -44,14 +50,14 @@ def _title(name: str, make_world: Callable[..., World]) -> str:
 
 
 def _show(title: str, checks: Sequence[Check]) -> int:
-    table = Table(title=title, title_justify="left", show_lines=False)
+    table = Table(title=escape(title), title_justify="left", show_lines=False)
     table.add_column("")
     table.add_column("check", overflow="fold")
     table.add_column("detail", overflow="fold")
     table.add_column("s", justify="right")
     for check in checks:
         mark = "[green]✓[/green]" if check.passed else "[red]✗[/red]"
-        table.add_row(mark, check.name, check.detail, f"{check.seconds:.1f}")
+        table.add_row(mark, escape(check.name), escape(check.detail), f"{check.seconds:.1f}")
     Console().print(table)
     failed = [check for check in checks if not check.passed]
     print(f"{len(checks) - len(failed)} of {len(checks)} checks hold")

@@ -1,0 +1,45 @@
+"""Commands that only read what was recorded: ``score``, ``report``, ``compare``, ``export``."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from simeval.cli.present import make_videos
+from simeval.compare import compare
+from simeval.errors import ConfigError
+from simeval.export import export
+from simeval.reader import Run
+from simeval.report import report
+from simeval.score import score
+from simeval.tables import print_comparison, print_table
+
+
+def score_command(path: Path) -> int:
+    """Recompute ``scores.json`` and print the table."""
+    print_table(score(Run(path)), Console())
+    return 0
+
+
+def report_command(path: Path, videos: int) -> int:
+    """Write ``report.html`` anew, with ``videos`` more films per task, policy and outcome if asked."""
+    run = Run(path)
+    if videos:
+        for note in make_videos(run, videos):
+            print(f"note: {note}")
+    print(f"report: {report(run)}")
+    return 0
+
+
+def compare_command(path_a: Path, path_b: Path, policy_a: str | None, policy_b: str | None) -> int:
+    """Print what two runs say of each other."""
+    if (policy_a is None) != (policy_b is None):
+        raise ConfigError("name both --policy-a and --policy-b, or neither")
+    chosen = {policy_a: policy_b} if policy_a is not None and policy_b is not None else None
+    print_comparison(compare(Run(path_a), Run(path_b), chosen), Console())
+    return 0
+
+
+def export_command(path: Path, to: str, output: str | None) -> int:
+    """Write a run in another format and print where."""
+    print(f"wrote {export(Run(path), to, output)}")
+    return 0
