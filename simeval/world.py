@@ -125,7 +125,7 @@ def action_problems(space: gymnasium.spaces.Box, actions: Array, count: int) -> 
         return dict.fromkeys(range(count), text)
     if not isinstance(actions, np.ndarray):
         actions = np.asarray(actions)
-    inside = (actions >= space.low) & (actions <= space.high)
+    inside = np.isfinite(actions) & (actions >= space.low) & (actions <= space.high)
     if inside.all():
         return {}
     problems = {}
@@ -135,7 +135,7 @@ def action_problems(space: gymnasium.spaces.Box, actions: Array, count: int) -> 
         low, high = space.low.reshape(-1)[index], space.high.reshape(-1)[index]
         problems[int(row)] = (
             f"action[{index}] is {flat[index]}"
-            + (", which is not a number" if np.isnan(flat[index]) else "")
+            + ("" if np.isfinite(flat[index]) else ", which is not finite")
             + f"; expected {low} <= action[{index}] <= {high}"
         )
     return problems
