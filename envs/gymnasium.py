@@ -1,0 +1,176 @@
+"""Any Gymnasium environment by id, with actions in a Box, as a World."""
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.mujoco import MujocoEnv
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.spaces import Box, Dict
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from envs.gymnasium_simulator import GymnasiumSimulator, MujocoSimulator, ReplayedSimulator
+from envs.rendering import RendererPool
+from simeval.errors import ConfigError, UnsupportedError, unknown
+from simeval.noise import StepKey
+from simeval.simulator import SimulatorWorld
+from simeval.types import Start, TimeStep
+
+_DEFAULT_HORIZON = 1000
+
+
+class GymnasiumWorld(SimulatorWorld):
+    """Environments of the Gymnasium registry, stepped one after the other; the tasks are their ids.
+
+    ``id``: one id such as ``"HalfCheetah-v5"`` (or ``"module:Name-v0"``), or several of the same spaces. ``kwargs`` go
+    to ``gymnasium.make``. Actions must be a ``Box``: a ``Discrete`` space is refused. A ``Box`` observation is given as
+    ``state``, a ``Dict`` of boxes under its own keys, with ``image_<camera>`` for each of ``cameras`` (MuJoCo only).
+
+    A start's ``seed`` goes to ``env.reset(seed=...)``, so a bare loop finds the same initial state. Draws from the
+    environment's ``np_random`` while it steps come from the step's key. The time limit is lifted: it is ``horizon``,
+    and the engine's to apply. ``success`` is ``info["is_success"]`` or ``info["success"]``; where an environment gives
+    neither it is never true, and returns are what to compare.
+
+    A snapshot of a ``MujocoEnv`` is its complete state; ``signals`` are then ``qpos`` and ``qvel``. Of any other
+    environment it is the start, the actions and the keys of the steps since the reset: restoring replays them, which
+    takes as long as they did, and is exact if the environment's reset and step are functions of seed, action and
+    ``np_random`` (``simeval check`` proves it or says no). ``control_dt`` [s] is MuJoCo's; of others it is the
+    argument, or else one over their ``render_fps``, or else 1.
+    """
+
+    def __init__(
+        self,
+        id: str | Sequence[str],
+        num_slots: int = 1,
+        kwargs: Mapping[str, Any] | None = None,
+        control_dt: float | None = None,
+        cameras: Sequence[str] = (),
+        image_size: int = 128,
+        render_profile: str = "fast",
+        max_simulators: int | None = None,
+        name: str = "gymnasium",
+    ):
+        ids = (id,) if isinstance(id, str) else tuple(id)
+        if not ids or len(set(ids)) != len(ids):
+            raise ConfigError(f"world.id needs one or more different Gymnasium ids; received {list(ids)}")
+        self._kwargs = dict(kwargs or {})
+        self._cameras = tuple(cameras)
+        self._image_size = image_size
+        self._renderers = RendererPool(render_profile, 2 * num_slots)
+        self._horizons = {task: _spec(task).max_episode_steps or _DEFAULT_HORIZON for task in ids}
+        probes = [(task, self._simulator_of(task)) for task in ids]
+        first = probes[0][1].env
+        for task, probe in probes[1:]:
+            for space in ("observation_space", "action_space"):
+                if getattr(probe.env, space) != getattr(first, space):
+                    raise ConfigError(
+                        f"the environments of one world share their spaces; the {space} of {task!r} is "
+                        f"{getattr(probe.env, space)}, that of {ids[0]!r} {getattr(first, space)}"
+                    )
+        signals = {key: (value.shape, value.dtype) for key, value in probes[0][1].signals().items()}
+        spaces: dict[str, gymnasium.Space] = dict(_observations(first.observation_space))
+        spaces |= {f"image_{camera}": Box(0, 255, (image_size, image_size, 3), np.uint8) for camera in self._cameras}
+        dt = _control_dt(first) if control_dt is None else control_dt
+        action_space = first.action_space
+        assert isinstance(action_space, Box)
+        for _, probe in probes:
+            probe.close()
+        versions = " ".join(f"{package} {version(package)}" for package in ("gymnasium", "mujoco", "numpy"))
+        settings = json.dumps(self._kwargs, sort_keys=True, default=str)
+        super().__init__(
+            name=name,
+            num_slots=num_slots,
+            tasks=ids,
+            build=self._simulator_of,
+            observation_space=Dict(spaces),
+            action_space=action_space,
+            control_dt=dt,
+            fingerprint=f"{versions}; {ids} {settings}; cameras {list(self._cameras)} {image_size} px {render_profile}",
+            signals=signals,
+            max_simulators=max_simulators,
+        )
+
+    def start(self, task: str, seed: int) -> Start:
+        """See ``World.start``; the instruction is to maximise the return."""
+        self.check_task(task)
+        return Start(task, f"Maximise the return of {task}.", seed=seed)
+
+    def horizon(self, task: str) -> int:
+        """The registered ``max_episode_steps``, or 1000 where there is none."""
+        self.check_task(task)
+        return self._horizons[task]
+
+    def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
+        """See ``World.reset``."""
+        for start in starts:
+            if start.seed is None or start.seed < 0:
+                raise ConfigError(
+                    f"a start of a Gymnasium environment needs a seed of 0 or more; received {start.seed}"
+                )
+        return super().reset(slots, starts, keys)
+
+    def close(self) -> None:
+        """See ``World.close``."""
+        super().close()
+        self._renderers.close()
+
+    def _simulator_of(self, task: str) -> GymnasiumSimulator:
+        env = _make(task, self._kwargs)
+        if not isinstance(env.action_space, Box):
+            raise UnsupportedError(
+                f"environment {task!r} has actions {env.action_space}; a World's actions are a Box of numbers: wrap it "
+                "in a gymnasium.ActionWrapper with a Box, register that, and use its id"
+            )
+        _observations(env.observation_space)
+        if isinstance(env.unwrapped, MujocoEnv):
+            model = env.unwrapped.model
+            names = [model.camera(index).name for index in range(model.ncam)]
+            for camera in self._cameras:
+                if camera not in names:
+                    raise unknown(f"camera of {task!r}", camera, names)
+            return MujocoSimulator(task, env, self._cameras, self._image_size, self._renderers)
+        if self._cameras:
+            raise UnsupportedError(f"environment {task!r} is not a MujocoEnv: leave world.cameras empty")
+        return ReplayedSimulator(env)
+
+
+def _spec(task: str) -> EnvSpec:
+    try:
+        return gymnasium.spec(task)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"environment {task!r} is registered by module {error.name!r}, which is missing") from error
+    except gymnasium.error.Error:
+        raise unknown("Gymnasium environment", task, sorted(gymnasium.registry)) from None
+
+
+def _make(task: str, kwargs: Mapping[str, Any]) -> gymnasium.Env:
+    spec = _spec(task)
+    try:
+        creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+        modes = getattr(creator, "metadata", {}).get("render_modes", ())
+        pictures = {"render_mode": "rgb_array"} if "rgb_array" in modes else {}
+        env = gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True, **{**pictures, **kwargs})
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise UnsupportedError(f"environment {task!r} needs a package that is not installed: {error}") from error
+    except (gymnasium.error.Error, TypeError, ValueError) as error:
+        raise ConfigError(f"environment {task!r} cannot be made with {dict(kwargs)}: {error}") from error
+    while isinstance(env, (TimeLimit, OrderEnforcing, PassiveEnvChecker)):
+        env = env.env
+    return env
+
+
+def _observations(space: gymnasium.Space) -> Mapping[str, Box]:
+    named: Mapping[str, gymnasium.Space] = space.spaces if isinstance(space, Dict) else {"state": space}
+    boxes = {key: value for key, value in named.items() if isinstance(value, Box)}
+    if len(boxes) < len(named):
+        raise UnsupportedError(f"a World's observations are a Box or a Dict of boxes; received {space}")
+    return boxes
+
+
+def _control_dt(env: gymnasium.Env) -> float:
+    if isinstance(env.unwrapped, MujocoEnv):
+        return float(env.unwrapped.dt)
+    return 1.0 / env.metadata.get("render_fps", 1)
