@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from importlib.resources import files
 
 import gymnasium
 import numpy as np
 import pytest
 import yaml
 
-import configs
 from policies.basic import Constant, Uniform
 from policies.chunked import Chunked, Ensembled
 from policies.noisy import ActionNoise
@@ -265,7 +264,7 @@ def test_a_replayed_run_is_the_recorded_one(tmp_path):
 
 
 def test_the_shipped_configurations_build():
-    folder = Path(configs.__file__).parent / "policy"
+    folder = files("configs") / "policy"
     loaded = {name: yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in _SHIPPED}
     assert all(entry["name"] == name for name, entry in loaded.items())
     from hydra.utils import instantiate
