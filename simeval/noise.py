@@ -27,6 +27,13 @@ def _token(part: Event) -> bytes:
     return f"{len(text)}:{text}".encode()
 
 
+def _check_parts(seed: int, event: tuple[Event, ...]) -> None:
+    """Refuse what is no int or text before the cache, in which 1.0 and True would pass for 1."""
+    for part in (seed, *event):
+        if type(part) is not int and type(part) is not str:
+            _token(part)
+
+
 @lru_cache(maxsize=65536)
 def _philox_key(seed: int, stream: str, event: tuple[Event, ...], timeless: bool) -> tuple[int, int]:
     digest = hashlib.blake2b(digest_size=16, person=b"simeval-noise-1")
@@ -40,6 +47,7 @@ def _philox_key(seed: int, stream: str, event: tuple[Event, ...], timeless: bool
 def _generator(seed: int, stream: str, step: int, event: tuple[Event, ...], timeless: bool) -> np.random.Generator:
     if step < 0:
         raise ValueError(f"a noise step counts from 0; received {step}")
+    _check_parts(seed, event)
     key = np.array(_philox_key(seed, stream, event, timeless), dtype=np.uint64)
     counter = np.array([0, 0, 0, step], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(counter=counter, key=key))
@@ -57,6 +65,7 @@ class Key:
 
     def integer(self, *event: Event) -> int:
         """A 63-bit integer that depends on the seed and the event alone: a seed for something else."""
+        _check_parts(self.seed, event)
         low, _ = _philox_key(self.seed, "integer", event, True)
         return low >> 1
 
