@@ -60,10 +60,10 @@ class MonteCarlo(Study):
     perturbations: Sequence[Perturbation] = ()
 
     def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise ConfigError(f"protocol.episodes={self.episodes}: a study needs at least one episode per task")
-        if self.horizon is not None and self.horizon < 1:
-            raise ConfigError(f"protocol.horizon={self.horizon}: an episode needs at least one step")
+        _check_whole("episodes", self.episodes, 1, "a study needs at least one episode per task")
+        _check_whole("snapshot_every", self.snapshot_every, 0, "0 keeps no checkpoints")
+        if self.horizon is not None:
+            _check_whole("horizon", self.horizon, 1, "an episode needs at least one step")
 
     def protocol(self, setting: Setting) -> Protocol:
         """See ``Study.protocol``; returns the episodes."""
@@ -72,6 +72,7 @@ class MonteCarlo(Study):
 
     def size(self, setting: Setting) -> int | None:
         """See ``Study.size``."""
+        self._check(setting)
         return sum(
             self.episodes * len(self._tasks(world)) * len(setting.policies[name])
             for name, world in setting.worlds.items()
@@ -84,6 +85,9 @@ class MonteCarlo(Study):
                 seed = Key(setting.seed).integer("monte_carlo", number) if number else setting.seed
                 yield [self._rollout(setting, name, policy, task, index, seed)]
 
+    def _check(self, setting: Setting) -> None:
+        """Raise ``ConfigError`` where the design cannot be had in this setting."""
+
     def _tasks(self, world: World) -> tuple[str, ...]:
         if self.tasks is None:
             return world.tasks
@@ -92,6 +96,7 @@ class MonteCarlo(Study):
         return tuple(self.tasks)
 
     def _cells(self, setting: Setting) -> Iterator[tuple[str, int, str]]:
+        self._check(setting)
         for index in range(self.episodes):
             for name, world in setting.worlds.items():
                 for task in self._tasks(world):
@@ -120,9 +125,17 @@ class Paired(MonteCarlo):
     def rounds(self, setting: Setting) -> Iterator[list[Rollout]]:
         """What is asked together: one start, all policies."""
         for name, index, task in self._cells(setting):
-            policies = setting.policies[name]
+            yield [self._rollout(setting, name, policy, task, index, setting.seed) for policy in setting.policies[name]]
+
+    def _check(self, setting: Setting) -> None:
+        for name, policies in setting.policies.items():
             if len(policies) < 2:
                 raise ConfigError(
-                    f"a paired comparison needs at least two policies; world {name!r} has {', '.join(policies)}"
+                    f"a paired comparison needs at least two policies, e.g. policy=expert,uniform; world {name!r} has "
+                    f"{', '.join(policies)}"
                 )
-            yield [self._rollout(setting, name, policy, task, index, setting.seed) for policy in policies]
+
+
+def _check_whole(name: str, value: object, least: int, meaning: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"protocol.{name}={value}: expected a whole number of at least {least} ({meaning})")

@@ -1,12 +1,13 @@
 """From configuration to objects: Worlds, the policies that act in each, and the study."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from simeval.errors import ConfigError, MissingPackageError, SimevalError
 from simeval.policy import Policy
@@ -46,12 +47,23 @@ def build_worlds(config: DictConfig) -> dict[str, World]:
     worlds: dict[str, World] = {}
     try:
         for name, entry in world_configs(config).items():
-            worlds[name] = build_world(OmegaConf.to_container(entry, resolve=True))
+            worlds[name] = build_world(resolved(entry))
     except BaseException:
         for world in worlds.values():
             world.close()
         raise
     return worlds
+
+
+def resolved(entry: DictConfig) -> Any:
+    """A configuration as plain data, interpolations resolved; ``ConfigError`` names what is missing."""
+    try:
+        return OmegaConf.to_container(entry, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        key = re.search(r"full_key: (\S+)", str(error))
+        raise ConfigError(f"{key.group(1) if key else error} must be given: it has no default") from None
+    except OmegaConfBaseException as error:
+        raise ConfigError(" ".join(str(error).split())) from None
 
 
 def build_world(entry: Any, **changes: Any) -> World:
@@ -73,12 +85,8 @@ def build_policies(config: DictConfig, worlds: Mapping[str, World]) -> dict[str,
 def build_policy(entry: DictConfig, world_entry: DictConfig, name: str) -> Policy:
     """One policy for one World's configuration, not yet bound."""
     context = OmegaConf.create({"world": world_entry, "policy": entry})
-    try:
-        resolved = OmegaConf.to_container(context, resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"policy {name!r}: {' '.join(str(error).split())}") from None
-    assert isinstance(resolved, dict)
-    arguments = resolved["policy"].get("policy")
+    values = resolved(context)
+    arguments = values["policy"].get("policy")
     if arguments is None:
         world_name = world_entry.get("name", "world")
         raise ConfigError(f"world {world_name!r} has no expert of its own; choose another policy than {name!r}")
@@ -90,8 +98,7 @@ def build_study(config: DictConfig) -> Study:
     entry = config.get("protocol")
     if entry is None:
         raise ConfigError("no protocol is configured; choose one with protocol=<name>")
-    arguments = OmegaConf.to_container(entry, resolve=True)
-    assert isinstance(arguments, dict)
+    arguments = resolved(entry)
     return _instantiate({k: v for k, v in arguments.items() if k != "name"}, "protocol", Study)
 
 

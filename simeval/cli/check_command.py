@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from simeval.cli.build import build_policy, build_world, policy_configs, world_configs
+from simeval.cli.build import build_policy, build_world, policy_configs, resolved, world_configs
 from simeval.cli.compose import compose_config
 from simeval.policy import Policy
 from simeval.testing import Check, check_policy, check_world
@@ -22,7 +22,7 @@ def check_command(overrides: Sequence[str], config_dir: str | None = None) -> in
     policies_named = any(override.lstrip("+").startswith(("policy=", "policies", "policy@")) for override in overrides)
     failed = 0
     for name, entry in world_configs(config).items():
-        arguments = OmegaConf.to_container(entry, resolve=True)
+        arguments = resolved(entry)
         make_world = partial(_world_of, arguments)
         if policies_named:
             for policy_name, policy_entry in policy_configs(config).items():

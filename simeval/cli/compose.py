@@ -34,8 +34,8 @@ def compose_config(name: str, overrides: Sequence[str], config_dir: str | None =
     try:
         with initialize_config_module("configs", version_base="1.3"):
             config = compose(name, expanded)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise _translate(error, overrides) from None
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise _translate(error, name, expanded) from None
     return config
 
 
@@ -46,24 +46,35 @@ def _expand(override: str) -> list[str]:
         names = [name.strip() for name in value.split(",") if name.strip()]
         if len(set(names)) != len(names):
             raise ConfigError(f"{override} names something twice")
-        return [f"{group}=null", *(f"+{group}@{_PLURAL[group]}.{name}={name}" for name in names)]
+        return [f"~{group}", *(f"+{group}@{_PLURAL[group]}.{name}={name}" for name in names)]
     return [override]
 
 
-def _translate(error: Exception, overrides: Sequence[str]) -> ConfigError:
+def _translate(error: Exception, name: str, overrides: Sequence[str]) -> ConfigError:
     text = " ".join(str(error).split())
     missing = re.search(r"Could not find '([^']+)'", text) or re.search(r"Could not load '([^']+)'", text)
     if missing:
-        group, _, name = missing.group(1).rpartition("/")
-        options = re.search(r"Available options in '[^']*': (.*?)(?: Config search path|$)", text)
-        return unknown(group or "configuration", name, options.group(1).split() if options else options_of(group))
-    key = re.search(r"Key '([^']+)' is not in struct", text)
-    if key:
-        override = next((o for o in overrides if key.group(1) in o), key.group(1))
-        return ConfigError(
-            f"{override}: there is no setting {key.group(1)!r} here; put + before it to add one ({text})"
-        )
-    return ConfigError(text)
+        group, _, option = missing.group(1).rpartition("/")
+        return unknown(group or "configuration", option, options_of(group))
+    setting = re.search(r"Could not override '([^']+)'", text)
+    if setting:
+        return _unknown_setting(setting.group(1), name, overrides)
+    return ConfigError(f"{text} (settings are SETTING=VALUE)")
+
+
+def _unknown_setting(key: str, name: str, overrides: Sequence[str]) -> ConfigError:
+    """The error for a setting that does not exist, with those that do beside it."""
+    groups = [override for override in overrides if "." not in override.partition("=")[0].partition("@")[0]]
+    with initialize_config_module("configs", version_base="1.3"):
+        node: Any = compose(name, groups)
+    *parents, last = key.split(".")
+    for index, part in enumerate(parents):
+        if not OmegaConf.is_dict(node) or part not in node:
+            last, parents = part, parents[:index]
+            break
+        node = node[part]
+    existing = [str(entry) for entry in node if not str(entry).startswith("_")] if OmegaConf.is_dict(node) else []
+    return unknown(f"setting of {'.'.join(parents) or 'a run'}", last, existing)
 
 
 def options_of(group: str) -> list[str]:

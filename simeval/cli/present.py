@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
 
-from simeval.cli.build import build_world, world_configs
+from simeval.cli.build import build_world, resolved, world_configs
 from simeval.episode import Episode
 from simeval.errors import SimevalError, UnsupportedError
 from simeval.filming import film
@@ -45,7 +45,7 @@ def make_videos(run: Run, count: int) -> Iterator[str]:
         if not episodes:
             continue
         try:
-            world = build_world(OmegaConf.to_container(entry, resolve=True), num_slots=1)
+            world = build_world(resolved(entry), num_slots=1)
         except SimevalError as error:
             yield f"no videos of world {name!r}: {error}"
             continue

@@ -1,0 +1,183 @@
+"""The command line: what works, and what bad input gets: one line, exit code 2, nothing written."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simeval import Memory, Policy, PolicyStep, Run, StepKey
+from simeval.cli import main
+from simeval.types import Observation
+
+SMALL = ["world.task=reach", "world.num_slots=2", "protocol.episodes=2", "report.videos=0"]
+
+
+class Pixels(Policy):
+    observation_keys = ("image_side",)
+    value = 0.0
+    size = 5
+
+    def act(
+        self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
+    ) -> PolicyStep:
+        return PolicyStep(np.full((len(keys), self.size), self.value, dtype=np.float32), memory)
+
+
+class Shapeless(Pixels):
+    observation_keys = ()
+    size = 4
+
+
+class NotANumber(Pixels):
+    observation_keys = ()
+    value = np.nan
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    before = sorted(Path().rglob("*"))
+    assert main(list(arguments)) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("simeval: ")
+    assert sorted(Path().rglob("*")) == before
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["world=tabletp"], "unknown world 'tabletp'; did you mean tabletop"),
+        (["policy=experts"], "unknown policy 'experts'; did you mean expert"),
+        (["protocol=pared"], "unknown protocol 'pared'; did you mean paired"),
+        (["experiment=demos"], "unknown experiment 'demos'; did you mean demo"),
+        (["world.task=stak"], "unknown task of world 'tabletop' 'stak'; did you mean stack"),
+        (["world.tusk=stack"], "unknown setting of world 'tusk'; did you mean task"),
+        (["protocol.episodes=0"], "protocol.episodes=0: expected a whole number of at least 1"),
+        (["protocol.episodes=-3"], "at least one episode"),
+        (["protocol.episodes=many"], "protocol.episodes"),
+        (["protocol.horizon=0"], "protocol.horizon=0"),
+        (["protocol=paired"], "a paired comparison needs at least two policies"),
+        (["protocol.tasks=[stak]"], "unknown task of world 'tabletop' 'stak'"),
+        (["seed=-1"], "seed=-1"),
+        (["seed=x"], "seed=x"),
+        (["world.num_slots=0"], "num_slots"),
+        (["world.cameras=[side]"], "side"),
+        (["record.images=jpeg"], "record.images"),
+        (["run.resume=true"], "run.dir"),
+        (["run.resume=true", "run.dir=nowhere"], "nothing to resume"),
+        (["world=gymnasium", "world.id=HalfCheeta-v5", "policy=uniform"], "HalfCheetah-v5"),
+        (["world=gymnasium", "world.id=HalfCheetah-v5", "policy=expert"], "no expert of its own"),
+        (["world=gymnasium"], "world.id"),
+        (["policy=replay", "policy.policy.run=nowhere"], "nowhere does not exist"),
+        (["policy=replay"], "policy.policy.run"),
+        (["experiment=demo", "world=tabletop"], "both world=tabletop and worlds"),
+        (["policy=expert,expert"], "names something twice"),
+        (["=3"], "SETTING=VALUE"),
+        (["world"], "world"),
+    ],
+)
+def test_bad_settings(capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str) -> None:
+    assert expected in refused(capsys, "run", *arguments)
+
+
+@pytest.mark.parametrize("command", ["train", "serve", "import"])
+def test_commands_that_come_later_say_so(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert "not there yet" in refused(capsys, command, "policy=vla")
+
+
+def test_a_suite_that_is_not_installed_is_named_with_its_pip_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "metaworld", None)
+    for module in [name for name in sys.modules if name.startswith("envs.metaworld")]:
+        monkeypatch.delitem(sys.modules, module)
+    assert "pip install" in refused(capsys, "run", "world=metaworld", "policy=uniform")
+
+
+def test_a_run_is_recorded_scored_and_reported_and_never_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *SMALL, "run.dir=run"]) == 0
+    printed = capsys.readouterr().out
+    assert "reach" in printed
+    assert "run/report.html" in printed
+    run = Run("run")
+    assert list(run.episodes["status"]) == ["done", "done"]
+    assert json.loads(Path("run/scores.json").read_text())["overall"]["n"] == 2
+    assert "holds a run" in refused(capsys, "run", *SMALL, "run.dir=run")
+
+
+def test_resuming_with_more_episodes_keeps_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *SMALL, "run.dir=run"]) == 0
+    first = {episode.id: episode.action for episode in Run("run")}
+    assert main(["run", "run.dir=run", "run.resume=true", "protocol.episodes=3"]) == 0
+    run = Run("run")
+    assert len(run) == 3
+    for rollout_id, action in first.items():
+        np.testing.assert_array_equal(run[rollout_id].action, action)
+    capsys.readouterr()
+    assert "keeps its world" in refused(capsys, "run", "run.dir=run", "run.resume=true", "world=metaworld")
+    assert "cannot be resumed" in refused(capsys, "run", "run.dir=run", "run.resume=true", "world.success_hold=1")
+    assert "protocol.epsodes" in refused(capsys, "run", "run.dir=run", "run.resume=true", "protocol.epsodes=3")
+
+
+def test_policies_named_side_by_side_are_paired_and_runs_can_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    both = ["protocol=paired", "policy=expert,uniform", "run.dir=both"]
+    assert main(["run", *SMALL, *both]) == 0
+    assert set(Run("both").episodes["policy"]) == {"expert", "uniform"}
+    for policy in ("expert", "uniform"):
+        assert main(["run", *SMALL, f"policy={policy}", f"run.dir={policy}"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "expert", "uniform"]) == 0
+    assert "McNemar" in capsys.readouterr().out
+    assert main(["score", "both"]) == 0
+    assert main(["report", "both"]) == 0
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign"])
+@pytest.mark.parametrize("command", ["score", "report"])
+def test_damaged_traces_are_named(capsys: pytest.CaptureFixture[str], damage: str, command: str) -> None:
+    assert main(["run", *SMALL, "run.dir=run"]) == 0
+    capsys.readouterr()
+    for shard in Path("run/traces").glob("*.h5"):
+        shard.write_bytes(shard.read_bytes()[:500] if damage == "truncated" else b"hello")
+    assert "cannot be read" in refused(capsys, command, "run")
+
+
+def test_what_is_no_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["score", "x"], ["report", "x"], ["compare", "x", "y"], ["export", "x", "--to", "minari"]):
+        assert "does not exist" in refused(capsys, *command)
+
+
+def test_a_policy_whose_observations_are_missing_is_refused_before_anything_is_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    overrides = ["policy=uniform", "policy.policy._target_=test_cli.Pixels"]
+    assert "reads observation 'image_side', which world 'tabletop' does not give" in refused(capsys, "run", *overrides)
+
+
+@pytest.mark.parametrize("broken", ["Shapeless", "NotANumber"])
+def test_a_policy_that_only_ever_fails_is_an_error_of_the_run(capsys: pytest.CaptureFixture[str], broken: str) -> None:
+    assert main(["run", *SMALL, "policy=uniform", f"policy.policy._target_=test_cli.{broken}", "run.dir=run"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "action" in line
+    assert "world 'tabletop' expects (2, 5)" in line if broken == "Shapeless" else "slot 0, step 0" in line
+
+
+def test_a_traceback_is_shown_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "world=nowhere", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_python_m_simeval_is_the_same_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "simeval", "score", "nowhere"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("simeval: nowhere does not exist")
+    assert subprocess.run([sys.executable, "-m", "simeval"], capture_output=True).returncode == 2
