@@ -14,7 +14,6 @@ from simeval.testing import (
     POLICY_CHECKS,
     WORLD_CHECKS,
     Check,
-    Delegate,
     Faulty,
     ToyExpert,
     ToySimulator,
@@ -26,6 +25,7 @@ from simeval.testing import (
     toy_policies,
 )
 from simeval.types import Array, Observation, Snapshot, Start, TimeStep
+from simeval.wrappers import Delegate
 
 CHEAP = {"tasks": ("push-left",), "steps": 40}
 
