@@ -56,7 +56,7 @@ def judge(records: np.ndarray, view: View, scene: Scene) -> None:
 
 
 def _stages_done(records: np.ndarray, holds: np.ndarray, view: View) -> np.ndarray:
-    """Stages stay done once they were; ordered ones count in turn, and pressing a button out of turn starts over."""
+    """Stages stay done once they were; ordered ones count in turn, and a button out of turn starts over."""
     done = records["done"] | holds
     for row in np.flatnonzero(records["ordered"]):
         buttons = records["conditions"][row, :, 1][records["conditions"][row, :, 0] == Kind.PRESSED]
@@ -64,7 +64,7 @@ def _stages_done(records: np.ndarray, holds: np.ndarray, view: View) -> np.ndarr
         pressed = set(np.flatnonzero(view.button_depth[row] > PRESSED_DEPTH))
         if pressed - set(buttons[max(count - 1, 0) : count + 1]):
             count = 0
-        elif count < len(buttons) and buttons[count] in pressed:
+        if count < len(buttons) and buttons[count] in pressed:
             count += 1
         done[row] = np.arange(MAX_STAGES) < count
     return done

@@ -18,7 +18,7 @@ PUCKS = (5, 6)
 
 _AREA = ((-0.19, 0.11), (-0.25, 0.25))
 _AREA_BEFORE_DRAWERS = ((-0.2, -0.03), (-0.24, 0.24))
-_AREA_TO_PUSH_IN = ((-0.11, 0.1), (-0.18, 0.18))
+_AREA_TO_PUSH_IN = ((-0.11, 0.06), (-0.18, 0.18))
 _CLEARANCE = {"block": 0.05, "cylinder": 0.05, "ball": 0.05, "puck": 0.075}
 _ZONE_CLEARANCE = ZONE_RADIUS + 0.01
 
