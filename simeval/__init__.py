@@ -15,6 +15,7 @@ from simeval.schedule import Protocol, parallel
 from simeval.simulator import Simulator, SimulatorStep, SimulatorWorld
 from simeval.store import MemoryStore, RunStore, Store
 from simeval.types import Perturbation, Rollout, Snapshot, SnapshotRef, Start, TimeStep, WorldSpec
+from simeval.vector import as_env, as_vector_env
 from simeval.world import World
 from simeval.wrappers import Delegate
 
@@ -49,6 +50,8 @@ __all__ = [
     "TimeStep",
     "World",
     "WorldSpec",
+    "as_env",
+    "as_vector_env",
     "parallel",
     "run",
     "together",
