@@ -9,6 +9,8 @@ from simeval.episode import Episode
 from simeval.errors import MissingPackageError, TraceError
 
 _KEYFRAME_SECONDS = 1.0
+_CAPTION_WIDTH = 240
+"""Smaller frames are enlarged by a whole factor to at least this width [px], so that a caption can be read."""
 _STRIP_INK, _STRIP_PAPER = (235, 235, 235), (24, 26, 30)
 _GOOD, _WAITING = (70, 190, 110), (110, 114, 122)
 
@@ -82,10 +84,13 @@ def episode_frames(episode: Episode, cameras: tuple[str, ...] = ()) -> np.ndarra
 def captioned(frames: np.ndarray, title: str, text: str, success: np.ndarray | None = None) -> np.ndarray:
     """``frames`` [T, H, W, 3] with a strip below: ``title`` (policy, task), ``text`` (instruction), a success lamp.
 
-    ``success`` [T] (bool) lights the lamp frame by frame. Text that does not fit is cut with an ellipsis.
+    ``success`` [T] (bool) lights the lamp frame by frame. Text that does not fit is cut with an ellipsis;
+    frames too narrow for text are enlarged.
     """
+    zoom = -(-_CAPTION_WIDTH // frames.shape[2])
+    frames = frames.repeat(zoom, axis=1).repeat(zoom, axis=2)
     width = frames.shape[2]
-    scale = max(0.32, width / 900)
+    scale = max(0.38, width / 900)
     line = round(34 * scale) + 4
     strip = np.full((2 * line + 6, width, 3), _STRIP_PAPER, dtype=np.uint8)
     room = width - 12 - (line if success is not None else 0)

@@ -66,4 +66,4 @@ def points(difference: float, n: int) -> str:
 
 def p_value(p: float) -> str:
     """A p-value for reading: three decimals, or a power of ten when smaller."""
-    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}"
+    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-")

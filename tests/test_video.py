@@ -61,7 +61,7 @@ def test_recorded_images_are_the_film_of_an_episode() -> None:
 
 
 def test_a_caption_stands_below_the_picture_and_its_lamp_follows_success() -> None:
-    frames = _moving_square(4, 64, 200)
+    frames = _moving_square(4, 64, 240)
     success = np.array([False, False, True, False])
     shown = captioned(frames, "expert on push", "push the red cube into the green zone, and further than fits", success)
     assert np.array_equal(shown[:, :64], frames)
@@ -69,3 +69,10 @@ def test_a_caption_stands_below_the_picture_and_its_lamp_follows_success() -> No
     assert np.array_equal(strips[0], strips[1])
     assert np.array_equal(strips[0], strips[3])
     assert not np.array_equal(strips[0], strips[2])
+
+
+def test_small_pictures_are_enlarged_so_that_the_caption_can_be_read() -> None:
+    frames = _moving_square(2, 48, 96)
+    shown = captioned(frames, "expert", "push")
+    assert shown.shape[2] == 288
+    assert np.array_equal(shown[:, : 3 * 48 : 3, ::3], frames)

@@ -1,0 +1,347 @@
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const { scores, episodes } = DATA;
+const byId = new Map(episodes.map((episode) => [episode.id, episode]));
+const arms = scores.arms.map((arm) => arm.arm);
+const tasks = [...new Set(scores.tasks.map((row) => row.task))];
+const armColor = (arm) => `var(--arm-${arms.indexOf(arm) % 8})`;
+const state = { interval: "wilson", denominator: "without", task: "", arm: "", outcome: "", open: null };
+const $ = (id) => document.getElementById(id);
+const OUTCOMES = { success: "success", failure: "failure", error: "error", other: "not counted" };
+const kind = (episode) => (episode.outcome in OUTCOMES ? episode.outcome : "other");
+
+/* ---- results ---- */
+
+const counts = (row) => (state.denominator === "with" ? row.with_errors : row);
+
+function rateText(row) {
+  const c = counts(row);
+  if (c.rate === null) return { label: "–", detail: "none counted", tip: "no counted episode" };
+  const [low, high] = c[state.interval].map((v) => percent(v, c.n));
+  const errors = row.errors ? `, ${row.errors} error${row.errors > 1 ? "s" : ""}` : "";
+  return { label: percent(c.rate, c.n), detail: `${c.successes}/${c.n}${errors}`, tip: `${c.successes} of ${c.n}: ${percent(c.rate, c.n)}, interval ${low} to ${high}${errors}` };
+}
+
+function rateEntry(row, arm) {
+  const c = counts(row), text = rateText(row);
+  return { name: arm, estimate: c.rate, interval: c[state.interval], color: armColor(arm), label: text.label, detail: text.detail, tip: `${arm}: ${text.tip}` };
+}
+
+const nameWidth = () => ($("overall").clientWidth < 380 ? 92 : 128);
+
+function drawOverall() {
+  const rows = scores.arms.map((arm) => rateEntry(arm, arm.arm));
+  const size = { width: Math.max(280, $("overall").clientWidth), nameWidth: nameWidth() };
+  $("overall").replaceChildren(whiskers(rows, { ...size, low: 0, high: 1, format: (t) => `${Math.round(100 * t)} %`, labelWidth: 92 }));
+  const pairs = scores.pairs.slice(0, 12);
+  $("pairs-figure").hidden = !pairs.length;
+  if (!pairs.length) return;
+  const edge = Math.max(0.1, ...pairs.flatMap((p) => p.newcombe.map(Math.abs)));
+  const bound = Math.min(1, Math.ceil(edge * 10) / 10);
+  const entries = pairs.map((p) => ({
+    name: `${p.a} − ${p.b}`, estimate: p.difference, interval: p.newcombe, color: "var(--ink)",
+    label: `${points(p.difference, p.n)} points`, detail: `p = ${pValue(p.p_holm)}`,
+    tip: `${p.n} shared starts: both ${p.both}, only ${p.a} ${p.only_a}, only ${p.b} ${p.only_b}, neither ${p.neither}; interval ${p.newcombe.map((v) => points(v, p.n)).join(" to ")} points`,
+  }));
+  $("pairs").replaceChildren(whiskers(entries, { ...size, low: -bound, high: bound, format: (t) => `${t > 0 ? "+" : t < 0 ? "−" : ""}${Math.round(Math.abs(100 * t))}`, zero: 0, labelWidth: 100 }));
+}
+
+function drawTasks() {
+  const pair = scores.pairs.length === 1 ? scores.pairs[0] : null;
+  const cells = new Map(scores.tasks.map((row) => [`${row.task}\n${row.arm}`, row]));
+  const differences = new Map(pair ? pair.tasks.map((row) => [row.task, row]) : []);
+  const wide = arms.length <= 4;
+  const head = html("tr", {}, html("th", {}, "Task"), html("th", { class: "plot" }, rateAxis()));
+  if (wide) for (const arm of arms) head.append(html("th", { class: "number" }, arm));
+  if (pair) head.append(html("th", { class: "number" }, `${pair.a} − ${pair.b} [points]`));
+  const line = (name, rowOf, difference, total) => {
+    const rows = arms.map((arm) => [arm, rowOf(arm)]).filter(([, row]) => row);
+    const tr = html("tr", total ? { class: "total" } : { "data-task": name }, html("td", {}, name));
+    tr.append(html("td", { class: "plot" }, rateCell(rows.map(([arm, row]) => rateEntry(row, arm)))));
+    if (wide)
+      for (const arm of arms) {
+        const row = rowOf(arm);
+        const text = row ? rateText(row) : { label: "–", detail: "" };
+        const cell = html("td", { class: "number", "data-arm": arm, "data-label": arm }, html("span", { class: "rate" }, text.label), html("small", {}, text.detail));
+        tr.append(cell);
+      }
+    if (pair) {
+      const content = difference ? [html("span", {}, points(difference.difference, difference.n)), html("small", {}, difference.newcombe.map((v) => points(v, difference.n)).join(" to "))] : ["–"];
+      tr.append(html("td", { class: "number", "data-label": "difference [points]" }, ...content));
+    }
+    return tr;
+  };
+  const body = html("tbody", {}, ...tasks.map((task) => line(task, (arm) => cells.get(`${task}\n${arm}`), differences.get(task), false)));
+  body.append(line("All tasks", (arm) => scores.arms.find((row) => row.arm === arm), pair, true));
+  $("tasks").replaceChildren(html("div", { class: "table" }, html("table", {}, html("thead", {}, head), body)));
+  $("arm-legend").replaceChildren(...arms.map((arm) => html("span", {}, html("i", { style: `background:${armColor(arm)}` }), arm)));
+}
+
+/* ---- episodes ---- */
+
+const starts = new Map();
+for (const episode of episodes) {
+  const key = `${episode.task}\n${episode.column}`;
+  if (!starts.has(key)) starts.set(key, []);
+  starts.get(key).push(episode);
+}
+const sharing = (episode) => starts.get(`${episode.task}\n${episode.column}`);
+const differs = (episode) => {
+  const found = new Set(sharing(episode).map((other) => other.outcome).filter((o) => o === "success" || o === "failure"));
+  return found.size > 1;
+};
+
+function passes(episode) {
+  if (state.task && episode.task !== state.task) return false;
+  if (state.arm && episode.arm !== state.arm) return false;
+  if (!state.outcome) return true;
+  return state.outcome === "differs" ? differs(episode) : episode.outcome === state.outcome;
+}
+
+function drawGrid() {
+  const blocks = [], most = 1 + Math.max(0, ...episodes.map((episode) => episode.column));
+  for (const task of tasks) {
+    if (state.task && task !== state.task) continue;
+    const here = episodes.filter((episode) => episode.task === task);
+    const columns = 1 + Math.max(...here.map((episode) => episode.column));
+    const rows = arms.filter((arm) => !state.arm || arm === state.arm).map((arm) => {
+      const row = Array.from({ length: columns }, () => html("span", { class: "cell none" }));
+      for (const episode of here) if (episode.arm === arm) row[episode.column] = cell(episode);
+      return html("div", { class: "arm-row" }, html("span", { title: arm }, arm), html("div", { class: "cells" }, ...row));
+    });
+    blocks.push(html("div", { class: "task" }, html("h3", {}, task, html("span", {}, `${columns} start${columns > 1 ? "s" : ""}`)), ...rows));
+  }
+  $("grid").replaceChildren(html("div", { class: `tasks${most <= 15 ? " two" : ""}${episodes.length > 3000 ? " many" : ""}` }, ...blocks));
+  const shown = episodes.filter(passes).length;
+  $("shown-count").textContent = `${shown} of ${episodes.length} episodes match the filter.`;
+}
+
+function cell(episode) {
+  const dim = passes(episode) ? "" : " dim";
+  const text = `${episode.arm}: ${episode.outcome}` + (episode.length ? `, ${episode.length} steps` : "");
+  return html("button", {
+    type: "button", class: `cell ${kind(episode)}${dim}`, "data-id": episode.id, "data-tip": text, "aria-label": `${episode.task}, ${text}`,
+    "aria-current": String(state.open === episode.id), onclick: () => open(episode.id),
+  });
+}
+
+function drawStrips() {
+  const counted = episodes.filter((e) => (e.outcome === "success" || e.outcome === "failure") && passes(e));
+  const shownArms = arms.filter((arm) => !state.arm || arm === state.arm);
+  const filtered = state.task || state.outcome;
+  const group = (field) => shownArms.map((arm) => {
+    const mean = filtered ? null : scores.arms.find((row) => row.arm === arm)[field];
+    return {
+      name: arm, color: armColor(arm), mean: mean ? mean.mean : null, interval: mean ? mean.interval : null,
+      tip: mean ? `${arm}: mean ${brief(mean.mean)}` + (mean.interval ? `, interval ${mean.interval.map(brief).join(" to ")}` : "") : "",
+      values: counted.filter((e) => e.arm === arm && e[field] !== null).map((e) => ({ value: e[field], filled: e.outcome === "success", id: e.id, tip: `${e.task}: ${brief(e[field])} (${e.outcome})` })),
+    };
+  });
+  const size = { width: Math.max(280, $("returns").clientWidth), nameWidth: nameWidth() };
+  $("returns").replaceChildren(strips(group("return"), { ...size, onpick: open }));
+  $("lengths").replaceChildren(strips(group("length"), { ...size, onpick: open }));
+}
+
+/* ---- the episode panel ---- */
+
+let videoUrl = null;
+
+function videoOf(id) {
+  const stored = $(`video-${id}`);
+  if (videoUrl) URL.revokeObjectURL(videoUrl);
+  videoUrl = null;
+  if (stored) {
+    const bytes = Uint8Array.from(atob(stored.textContent), (c) => c.charCodeAt(0));
+    videoUrl = URL.createObjectURL(new Blob([bytes], { type: "video/mp4" }));
+  }
+  const source = videoUrl ?? (DATA.videos_beside.includes(id) ? `videos/${id}.mp4` : null);
+  return source && html("video", { src: source, controls: "", playsinline: "", preload: "auto", loop: "" });
+}
+
+function open(id) {
+  const episode = byId.get(id);
+  if (!episode) return;
+  state.open = id;
+  const panel = $("panel"), curveData = DATA.curves[id], reason = DATA.reasons[episode.reason];
+  const video = videoOf(id);
+  if (video) {
+    video.muted = true;
+    video.autoplay = !matchMedia("(prefers-reduced-motion: reduce)").matches;
+  }
+  const rows = [
+    ["Steps", episode.length ?? "–"], ["Return", brief(episode.return)],
+    ["Goal reached", episode.success_step === null ? "never" : `after step ${episode.success_step + 1}`],
+    ["Start", episode.start], ["Noise seed", episode.seed], ["Rollout", html("span", { class: "mono" }, id)],
+  ];
+  const others = sharing(episode).filter((other) => other.id !== id);
+  const content = [
+    html("header", {}, html("span", { class: `badge ${kind(episode)}` }, episode.outcome),
+      html("button", { type: "button", class: "quiet", "aria-label": "Previous episode", onclick: () => step(-1) }, "←"),
+      html("button", { type: "button", class: "quiet", "aria-label": "Next episode", onclick: () => step(1) }, "→"),
+      html("button", { type: "button", class: "quiet", "aria-label": "Close", id: "close-panel", onclick: close }, "✕")),
+    html("h3", {}, `${episode.arm} · ${episode.task}`),
+    html("p", { class: "instruction" }, episode.instruction || "(no instruction)"),
+    video,
+    curveData ? html("div", {}, html("figcaption", {}, "Reward by step; the goal holds where shaded"), curve(curveData, episode.length))
+      : episode.length ? html("p", { class: "note" }, `Reward curves of the first ${DATA.curve_limit} episodes are in this page; this one is in the trace.`) : null,
+    reason ? html("pre", {}, reason) : null,
+    html("dl", {}, ...rows.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value instanceof Node ? value : String(value))])),
+    others.length ? html("div", { class: "others" }, "Same start and noise: ", ...others.map((other) => html("button", { type: "button", onclick: () => open(other.id) }, html("i", { class: kind(other) }), other.arm))) : null,
+  ];
+  panel.replaceChildren(...content.filter(Boolean));
+  $("tip").hidden = true;
+  inPlace(id, () => {
+    panel.hidden = false;
+    document.body.classList.add("has-panel");
+  });
+  panel.scrollTop = 0;
+  for (const button of document.querySelectorAll(".cell[data-id]")) button.setAttribute("aria-current", String(button.dataset.id === id));
+  history.replaceState(null, "", `#episode=${id}`);
+}
+
+/* Change the layout without moving the episode's cell on the screen. */
+function inPlace(id, change) {
+  const button = document.querySelector(`.cell[data-id="${id}"]`);
+  const before = button?.getBoundingClientRect().top;
+  change();
+  if (!button) return;
+  scrollBy(0, button.getBoundingClientRect().top - before);
+  button.scrollIntoView({ block: "nearest" });
+}
+
+function close() {
+  const id = state.open;
+  state.open = null;
+  inPlace(id, () => {
+    $("panel").hidden = true;
+    document.body.classList.remove("has-panel");
+  });
+  $("panel").replaceChildren();
+  history.replaceState(null, "", location.pathname + location.search);
+  const button = document.querySelector(`.cell[data-id="${id}"]`);
+  if (button) {
+    button.setAttribute("aria-current", "false");
+    button.focus({ preventScroll: true });
+  }
+}
+
+function step(direction) {
+  const list = [...document.querySelectorAll(".cell[data-id]:not(.dim)")].map((button) => button.dataset.id);
+  const at = list.indexOf(state.open);
+  if (list.length) open(list[(at + direction + list.length) % list.length]);
+}
+
+/* ---- the rest ---- */
+
+function drawFacts() {
+  const r = scores.requested;
+  const facts = [[r.counted ?? 0, "episodes counted"], [tasks.length, tasks.length === 1 ? "task" : "tasks"], [arms.length, arms.length === 1 ? "policy" : "policies"]];
+  if (r.error) facts.push([r.error, r.error === 1 ? "error" : "errors"]);
+  const rest = ["solved at reset", "dropped", "pending"].reduce((sum, name) => sum + (r[name] ?? 0), 0);
+  if (rest) facts.push([rest, "more not counted"]);
+  if (r.branches) facts.push([r.branches, "branches, scored apart"]);
+  $("facts").replaceChildren(...facts.map(([value, name]) => html("li", {}, html("b", {}, String(value)), ` ${name}`)));
+}
+
+function drawDrops() {
+  if (!scores.not_counted.length) {
+    $("drops").replaceChildren(html("p", { class: "note" }, "Every rollout that was requested is counted."));
+    return;
+  }
+  const most = 200;
+  const rows = scores.not_counted.slice(0, most).map((row) => html("tr", {}, html("td", {}, row.reason), html("td", {}, row.task), html("td", {}, row.arm), html("td", {}, row.detail),
+    html("td", { class: "mono" }, byId.has(row.id) ? html("a", { href: `#episode=${row.id}`, onclick: (event) => { event.preventDefault(); open(row.id); } }, row.id) : row.id)));
+  const head = html("tr", {}, ...["Reason", "Task", "Policy", "Detail", "Rollout"].map((name) => html("th", {}, name)));
+  $("drops").replaceChildren(html("div", { class: "table" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows))));
+  if (scores.not_counted.length > most) $("drops").append(html("p", { class: "note" }, `… and ${scores.not_counted.length - most} more, in scores.json.`));
+}
+
+function drawMethod() {
+  const level = `${100 * scores.rule.confidence} %`;
+  const left = scores.pairs.map((p) => [p, Object.entries(p.left_out).map(([reason, n]) => `${n} ${reason}`)]).filter(([, reasons]) => reasons.length).map(([p, reasons]) => `${p.a} and ${p.b}: ${reasons.join(", ")}`);
+  const holds = scores.arms.filter((arm) => arm.over_tasks);
+  const entries = [
+    ["Rule", scores.rule.name],
+    ["Success", scores.rule.success],
+    ["Denominator", `${scores.rule.denominator}; with errors as failures, these and errors`],
+    ["Source", "every number is recomputed from the rewards and successes in the HDF5 trace, and checked against the index"],
+    ["One rate", `Wilson score and Clopper–Pearson exact intervals, ${level}`],
+    ["Two policies", `episodes that share start and noise are paired: exact McNemar test, Newcombe's paired score interval (method 10), Holm's correction over ${scores.pairs.length || "no"} pair${scores.pairs.length === 1 ? "" : "s"}`],
+    ["Means", `Student's t interval, ${level}, over counted episodes`],
+    ...(left.length ? [["Starts not paired", left.join("; ")]] : []),
+    ...holds.map((arm) => [`Over tasks, ${arm.arm}`, `${percent(arm.over_tasks.mean, arm.n)} mean of ${arm.over_tasks.tasks} tasks; ${arm.over_tasks.interval.map((v) => percent(v, arm.n)).join(" to ")} expected for other tasks like these (bootstrap over tasks; narrow below ten tasks)`]),
+    ["Videos", DATA.videos_beside.length ? `${document.querySelectorAll("script.video").length} in this page; ${DATA.videos_beside.length} beyond its limit of ${DATA.embed_mib} MiB are in videos/ beside it` : `${document.querySelectorAll("script.video").length} in this page`],
+  ];
+  $("rules").replaceChildren(html("dl", {}, ...entries.flatMap(([name, text]) => [html("dt", {}, name), html("dd", {}, text)])));
+  const names = Object.keys(scores.arms[0]?.under_other_rules ?? {});
+  const head = html("tr", {}, html("th", {}, "Policy"), ...names.map((name) => html("th", { class: "number" }, name)));
+  const rows = scores.arms.map((arm) => html("tr", {}, html("td", {}, arm.arm), ...names.map((name) => html("td", { class: "number" }, arm.under_other_rules[name] === null ? "–" : percent(arm.under_other_rules[name], arm.n)))));
+  $("other-rules").replaceChildren(html("div", { class: "table" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows))));
+  const sections = Object.entries(DATA.provenance.sections).filter(([, values]) => Object.keys(values).length);
+  $("provenance").replaceChildren(...sections.map(([name, values]) => html("figure", {}, html("figcaption", {}, name), html("dl", {}, ...Object.entries(values).flatMap(([key, value]) => [html("dt", {}, key), html("dd", {}, plain(value))])))));
+  $("config").querySelector("pre").textContent = JSON.stringify(DATA.provenance.config, null, 2);
+}
+
+function plain(value) {
+  if (value === null || typeof value !== "object") return String(value);
+  return Object.entries(value).map(([key, item]) => `${key}: ${plain(item)}`).join("; ");
+}
+
+/* ---- wiring ---- */
+
+function segments(id, field, redraw) {
+  $(id).addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    for (const other of $(id).children) other.setAttribute("aria-pressed", String(other === button));
+    state[field] = button.dataset.value;
+    redraw();
+  });
+}
+
+const results = () => { drawOverall(); drawTasks(); };
+const selection = () => { drawGrid(); drawStrips(); };
+let drawnWidth = innerWidth;
+new ResizeObserver(() => {
+  const width = $("overall").clientWidth;
+  if (Math.abs(width - drawnWidth) < 8) return;
+  drawnWidth = width;
+  drawOverall();
+  drawStrips();
+}).observe($("overall"));
+segments("interval", "interval", results);
+segments("denominator", "denominator", results);
+segments("filter-outcome", "outcome", selection);
+for (const [id, field, values] of [["filter-task", "task", tasks], ["filter-arm", "arm", arms]]) {
+  $(id).append(...values.map((value) => html("option", { value }, value)));
+  $(id).addEventListener("change", (event) => { state[field] = event.target.value; selection(); });
+}
+$("outcome-legend").append(...Object.entries(OUTCOMES).map(([name, text]) => html("span", {}, html("i", { class: `square ${name}` }), text)));
+
+const theme = (name) => { document.documentElement.dataset.theme = name; };
+theme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+$("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+
+document.addEventListener("keydown", (event) => {
+  if (state.open === null || event.target.closest("select, video")) return;
+  if (event.key === "Escape") close();
+  if (event.key === "ArrowRight") step(1);
+  if (event.key === "ArrowLeft") step(-1);
+});
+document.addEventListener("pointermove", (event) => {
+  const target = event.target.closest("[data-tip]");
+  const tip = $("tip");
+  tip.hidden = !target || !target.dataset.tip;
+  if (tip.hidden) return;
+  tip.textContent = target.dataset.tip;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(6, Math.min(event.clientX + 14, innerWidth - box.width - 8))}px`;
+  tip.style.top = `${event.clientY + 18 + box.height > innerHeight ? event.clientY - box.height - 10 : event.clientY + 18}px`;
+});
+
+drawFacts();
+results();
+selection();
+drawDrops();
+drawMethod();
+const linked = location.hash.match(/^#episode=([0-9a-f]+)$/);
+if (linked) open(linked[1]);

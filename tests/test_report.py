@@ -1,0 +1,202 @@
+"""The report, opened in a browser and clicked through: what it shows is what scores.json says."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simeval.episode import Episode
+from simeval.reader import Run
+from simeval.report import report
+from simeval.testing.runs import made_episode, made_episodes, made_rollout, write_made_run
+from simeval.video import episode_frames
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright")
+
+_TRACEBACK = "Traceback (most recent call last):\n  File 'world.py', line 7\nSimulatorError: <b>the engine</b> gave up"
+_NASTY = "noisy </script><img src=x onerror=alert(1)>"
+
+
+def _film(episode: Episode) -> tuple[np.ndarray, float] | None:
+    frames = episode_frames(episode)
+    return (frames, 10.0) if frames is not None and episode.rollout.start.task == "pick" else None
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    rates = {"expert": 0.9, _NASTY: 0.5}
+    episodes = list(made_episodes(rates, ["pick", "push"], 6, image_size=64))
+    episodes.append(made_episode(made_rollout(_NASTY, "push", 6), False, error=_TRACEBACK, length=5))
+    folder = tmp_path_factory.mktemp("report") / "study"
+    info = {"config": {"seed": 7}, "sessions": [{"versions": {"mujoco": "3.3.0"}, "hardware": {"cpu": "a chip"}}]}
+    recorded = write_made_run(folder, episodes, pending=[made_rollout("expert", "push", 6)], info=info)
+    report(recorded, film=_film)
+    return recorded
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("no Chromium on PATH; install it to run the report's browser test")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    flags += ["--disable-sync", "--no-first-run"]
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=chromium, args=flags)
+        yield launched
+        launched.close()
+
+
+class Opened:
+    """A page, with what it asked of the network and what it complained about."""
+
+    def __init__(self, browser: Any, run: Run, **context: Any):
+        self.page = browser.new_context(**context).new_page()
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto((run.path / "report.html").as_uri())
+
+
+@pytest.fixture
+def opened(browser: Any, run: Run) -> Iterator[Opened]:
+    opened = Opened(browser, run, viewport={"width": 1280, "height": 900})
+    yield opened
+    assert opened.complaints == []
+    foreign = [url for url in opened.requests if not url.startswith(("file:", "data:", "blob:"))]
+    assert foreign == []
+    opened.page.context.close()
+
+
+@pytest.fixture
+def scores(run: Run) -> dict[str, Any]:
+    return json.loads((run.path / "scores.json").read_text())
+
+
+@pytest.mark.browser
+def test_the_numbers_shown_are_those_of_scores_json(opened: Opened, scores: dict[str, Any]) -> None:
+    page = opened.page
+    assert page.inner_text("#headline").split() == scores["headline"].split()
+    for row in scores["tasks"]:
+        cells = page.locator(f'#tasks tr[data-task="{row["task"]}"] td.number[data-arm]')
+        cell = next(c for c in cells.all() if c.get_attribute("data-arm") == row["arm"])
+        text = cell.inner_text()
+        assert text.startswith(f"{100 * row['rate']:.0f} %"), text
+        assert f"{row['successes']}/{row['n']}" in text
+    assert page.locator("#facts").inner_text().startswith(str(scores["requested"]["counted"]))
+    for row in scores["not_counted"]:
+        assert row["id"] in page.inner_text("#drops")
+
+
+@pytest.mark.browser
+def test_errors_count_as_failures_when_asked(opened: Opened, scores: dict[str, Any]) -> None:
+    page = opened.page
+    arm = next(arm for arm in scores["arms"] if arm["errors"])
+    total = page.locator("#tasks tr.total td.number[data-arm]").nth(1)
+    assert f"{arm['successes']}/{arm['n']}" in total.inner_text()
+    page.click("#denominator button[data-value=with]")
+    assert f"{arm['successes']}/{arm['with_errors']['n']}" in total.inner_text()
+    assert arm["with_errors"]["n"] == arm["n"] + 1
+
+
+@pytest.mark.browser
+def test_filters_leave_the_episodes_asked_for(opened: Opened, scores: dict[str, Any]) -> None:
+    page = opened.page
+    lit = page.locator(".cell[data-id]:not(.dim)")
+    assert lit.count() == scores["requested"]["rollouts"]
+    page.click("#filter-outcome button[data-value=failure]")
+    failures = sum(row["n"] - row["successes"] for row in scores["tasks"])
+    assert lit.count() == failures > 0
+    assert all("failure" in cell.get_attribute("class") for cell in lit.all())
+    page.select_option("#filter-task", "push")
+    push = [row for row in scores["tasks"] if row["task"] == "push"]
+    assert lit.count() == sum(row["n"] - row["successes"] for row in push)
+    assert page.locator("#grid .task").count() == 1
+    page.select_option("#filter-task", "")
+    page.click("#filter-outcome button[data-value=differs]")
+    pair = scores["pairs"][0]
+    assert lit.count() >= 2 * (pair["only_a"] + pair["only_b"]) > 0
+
+
+@pytest.mark.browser
+def test_a_click_on_a_cell_opens_its_episode_with_a_video_that_seeks(opened: Opened, run: Run) -> None:
+    page = opened.page
+    filmed = sorted(path.stem for path in (run.path / "videos").glob("*.mp4"))
+    episode = run[filmed[0]]
+    page.click(f'.cell[data-id="{episode.id}"]')
+    panel = page.locator("#panel")
+    text = panel.inner_text()
+    assert episode.id in text
+    assert episode.rollout.start.instruction in text
+    assert str(episode.rollout.seed) in text
+    assert re.search(rf"Steps\s+{episode.length}\b", text)
+    assert panel.locator("svg path").count() == 1
+    video = panel.locator("video")
+    page.wait_for_function("document.querySelector('#panel video').readyState >= 2")
+    assert video.evaluate("v => v.duration") == pytest.approx((episode.length + 1) / 10, abs=0.11)
+    seek = "v.onseeked = () => done(v.currentTime); v.currentTime = v.duration / 2;"
+    moved = video.evaluate(f"v => new Promise(done => {{ v.pause(); {seek} }})")
+    assert moved == pytest.approx((episode.length + 1) / 20, abs=0.11)
+    page.keyboard.press("ArrowRight")
+    assert episode.id not in panel.inner_text()
+    page.keyboard.press("Escape")
+    assert panel.is_hidden()
+
+
+@pytest.mark.browser
+def test_an_error_shows_its_traceback_as_text_and_names_run_nothing(opened: Opened) -> None:
+    page = opened.page
+    page.click(".cell.error")
+    assert page.locator("#panel pre").inner_text() == _TRACEBACK
+    assert page.locator("#panel h3").inner_text().startswith(_NASTY)
+    assert page.locator("img").count() == 0
+
+
+@pytest.mark.browser
+def test_the_page_follows_the_system_theme_and_fits_a_phone(browser: Any, run: Run) -> None:
+    phone = Opened(browser, run, viewport={"width": 390, "height": 800}, color_scheme="dark")
+    page = phone.page
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+    assert phone.complaints == []
+    page.context.close()
+
+
+@pytest.mark.browser
+def test_videos_beyond_the_limit_stay_beside_the_page_and_play(browser: Any, run: Run, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run.path, copy)
+    page_path = report(Run(copy), embed_mib=0.0)
+    assert b'class="video"' not in page_path.read_bytes()
+    opened = Opened(browser, Run(copy))
+    filmed = sorted(path.stem for path in (copy / "videos").glob("*.mp4"))
+    opened.page.click(f'.cell[data-id="{filmed[0]}"]')
+    opened.page.wait_for_function("document.querySelector('#panel video').readyState >= 2")
+    assert opened.page.locator("#panel video").evaluate("v => v.duration") > 0
+    assert opened.complaints == []
+    opened.page.context.close()
+
+
+def test_a_success_and_a_failure_of_each_task_and_policy_are_filmed_once(run: Run) -> None:
+    done = [episode for episode in run if episode.status == "done" and episode.rollout.start.task == "pick"]
+    outcomes = {(episode.rollout.policy, episode.succeeded) for episode in done}
+    videos = {path.name: path.stat().st_mtime_ns for path in (run.path / "videos").glob("*.mp4")}
+    assert len(videos) == len(outcomes)
+    report(Run(run.path), film=_film)
+    assert {path.name: path.stat().st_mtime_ns for path in (run.path / "videos").glob("*.mp4")} == videos
+
+
+def test_a_run_in_which_nothing_counts_still_has_a_report(tmp_path: Path) -> None:
+    run = write_made_run(tmp_path / "empty", [], pending=[made_rollout("expert", "pick", 0)])
+    page = report(run).read_text()
+    assert "no success rate" in page
+    assert list(run.path.glob(".*.tmp")) == []
