@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from simeval.errors import UnsupportedError
 from simeval.noise import StepKey
 from simeval.types import Snapshot, Start, TimeStep
 from simeval.world import World
@@ -46,8 +47,8 @@ class Simulator(ABC):
         """Return to a snapshot's state, and give the step that was given when it was taken."""
 
     def render(self) -> np.ndarray:
-        """A picture for people, uint8 ``[H, W, 3]``."""
-        raise NotImplementedError
+        """A picture for people, uint8 ``[H, W, 3]``; the default says that there is none."""
+        raise UnsupportedError(f"{type(self).__name__} draws no pictures")
 
     def close(self) -> None:  # noqa: B027
         """Release what the simulator holds."""
