@@ -58,8 +58,8 @@ class PhysicsCapture:
         self._spec = int(mujoco.mjtState.mjSTATE_INTEGRATION)
         self._size = mujoco.mj_stateSize(model, self._spec)
         data_fields = _arrays(data)
-        start = _address(data_fields["qpos"])
-        # Arrays in the arena (contacts, constraints) move and change their size at every step.
+        # One buffer begins with these; arrays in the arena (contacts, constraints) move and change size at every step.
+        start = _address(data_fields["qpos"] if model.nq else data_fields["xfrc_applied"])
         fixed = {n: a for n, a in data_fields.items() if 0 <= _address(a) - start < data.nbuffer}
         self._derived = [a for n, a in sorted(fixed.items()) if a.dtype == np.float64] + [data_fields["energy"]]
         self._ends = np.cumsum([a.size for a in self._derived])
