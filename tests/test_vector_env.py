@@ -236,6 +236,7 @@ def test_a_policy_gradient_loop_learns_through_gymnasiums_wrappers():
     assert np.mean(returns[-5:]) > np.mean(returns[:5]) + 2.0
 
 
+@pytest.mark.slow
 def test_stable_baselines3_trains_on_the_whole_batch():
     stable_baselines3 = pytest.importorskip("stable_baselines3")
     torch = pytest.importorskip("torch")
@@ -250,9 +251,9 @@ def test_stable_baselines3_trains_on_the_whole_batch():
     model = stable_baselines3.PPO(
         "MultiInputPolicy", env, n_steps=25, batch_size=200, n_epochs=8, learning_rate=3e-3, seed=0, device="cpu"
     )
-    before, _ = evaluate_policy(model, env, n_eval_episodes=32, warn=False)
+    before, _ = evaluate_policy(model, env, n_eval_episodes=16, warn=False)
     model.learn(6 * 25 * 16)
-    after, _ = evaluate_policy(model, env, n_eval_episodes=32, warn=False)
+    after, _ = evaluate_policy(model, env, n_eval_episodes=16, warn=False)
     torch.set_num_threads(threads)
     assert after > before + 2.0
 
