@@ -93,7 +93,8 @@ class Pictures:
         canvas = self._canvas
         rgba = np.ones((len(self._palette), 4))
         rgba[:, :3] = self._palette
-        canvas.geom_rgba[self._object_geoms] = rgba[record["object_colour"]]
+        present = record["object_present"]
+        canvas.geom_rgba[self._object_geoms] = np.where(present[:, None], rgba[record["object_colour"]], _HIDDEN)
         canvas.geom_rgba[self._button_geoms] = rgba[record["button_colour"]]
         zones = record["zone_present"]
         pale = 1.0 - _ZONE_STRENGTH * (1.0 - rgba[record["zone_colour"]])
