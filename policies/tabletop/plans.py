@@ -143,6 +143,11 @@ def _push(thing: int, zone: int) -> Plan:
     def remaining(scene: Scene) -> float:
         return float(np.hypot(*(scene["zone_position"][zone] - scene["object_position"][thing])[:2]))
 
+    def slipping(scene: Scene) -> bool:
+        x, y = (scene["object_position"][thing] - scene.tip)[:2]
+        dx, dy = direction(scene)
+        return abs(x * dy - y * dx) > 0.025
+
     def leave(scene: Scene) -> Target:
         x, y, _ = scene["tip_target"]
         return x, y, TRAVEL, float(scene["yaw_target"][0])
@@ -150,7 +155,7 @@ def _push(thing: int, zone: int) -> Plan:
     return (
         Move(behind(0.085, 0.1), CRADLE, tolerance=0.015),
         Move(behind(0.085, 0.02), CRADLE, tolerance=0.01),
-        Move(behind(0.035, 0.02), CRADLE, speed=0.4, done=lambda scene: remaining(scene) < 0.012),
+        Move(behind(0.035, 0.02), CRADLE, speed=0.4, done=lambda scene: remaining(scene) < 0.012 or slipping(scene)),
         Move(leave, CRADLE, tolerance=0.02, check=lambda scene: remaining(scene) < 0.035, back=3),
     )
 
