@@ -5,13 +5,11 @@ plus errors, an error being no success. Whatever was requested and not counted i
 """
 
 import itertools
-import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
+from simeval.folder import write_json
 from simeval.outcomes import COUNTED, Arm, Outcome, labels, read_outcomes
 from simeval.pairing import compare_paired
 from simeval.reader import Run
@@ -30,16 +28,6 @@ def score(run: Run, confidence: float = 0.95) -> dict[str, Any]:
     scores = scores_of(read_outcomes(run), run.path.name, confidence)
     write_json(run.path / "scores.json", scores)
     return scores
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write JSON at ``path``, completely or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1, ensure_ascii=False, allow_nan=False)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def scores_of(outcomes: Sequence[Outcome], name: str, confidence: float = 0.95) -> dict[str, Any]:

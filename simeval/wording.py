@@ -1,6 +1,5 @@
 """Results in words and readable numbers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 
@@ -11,9 +10,12 @@ def headline(scores: dict[str, Any]) -> str:
     arms = [arm for arm in scores["arms"] if arm["n"]]
     if not arms:
         return "No episode counts yet, so there is no success rate."
-    if scores["pairs"]:
-        return f"{_pair_in_words(_widest(scores['pairs']), len(scores['pairs']), level)} {rule}"
-    best = max(arms, key=lambda arm: arm["rate"])
+    ranked = sorted(arms, key=lambda arm: arm["rate"], reverse=True)
+    top = {arm["arm"] for arm in ranked[:2]}
+    pair = next((pair for pair in scores["pairs"] if {pair["a"], pair["b"]} == top), None)
+    if pair is not None:
+        return f"{_pair_in_words(pair, len(arms), len(scores['pairs']), level)} {rule}"
+    best = ranked[0]
     lead = "" if len(arms) == 1 else f"Highest of {len(arms)}: "
     interval = " to ".join(percent(bound, best["n"]) for bound in best["wilson"])
     rate = percent(best["rate"], best["n"])
@@ -23,25 +25,21 @@ def headline(scores: dict[str, Any]) -> str:
     )
 
 
-def _widest(pairs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return max(pairs, key=lambda pair: abs(pair["difference"]))
-
-
-def _pair_in_words(pair: dict[str, Any], count: int, level: str) -> str:
+def _pair_in_words(pair: dict[str, Any], arms: int, pairs: int, level: str) -> str:
     better, worse = pair["a"], pair["b"]
     only_better, only_worse = pair["only_a"], pair["only_b"]
     gain, interval = pair["difference"], pair["newcombe"]
     if gain < 0:
         better, worse, only_better, only_worse = worse, better, only_worse, only_better
         gain, interval = -gain, [-bound for bound in reversed(interval)]
-    lead = "On" if count == 1 else f"The widest of {count} paired differences: on"
+    lead = "On" if arms == 2 else f"The highest two of {arms}: on"
     relation = (
         f"{better} succeeded more often than {worse} by {points(gain, pair['n'])[1:]} points"
         if gain
         else f"{better} and {worse} succeeded equally often"
     )
     bounds = " to ".join(points(bound, pair["n"]) for bound in interval)
-    adjusted = f", Holm over {count}" if count > 1 else ""
+    adjusted = f", Holm over {pairs}" if pairs > 1 else ""
     shown = "" if pair["p_holm"] < 0.05 else ", so no difference is shown"
     return (
         f"{lead} the same {pair['n']} starts and noise, {relation} "

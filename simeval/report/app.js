@@ -26,13 +26,20 @@ function rateEntry(row, arm) {
   return { name: arm, estimate: c.rate, interval: c[state.interval], color: armColor(arm), label: text.label, detail: text.detail, tip: `${arm}: ${text.tip}` };
 }
 
-const nameWidth = () => ($("overall").clientWidth < 380 ? 92 : 128);
+/* All pairs where they are few; otherwise those of the arm with the highest rate. */
+function shownPairs() {
+  if (scores.pairs.length <= 6) return scores.pairs;
+  const best = [...scores.arms].sort((a, b) => (b.rate ?? -1) - (a.rate ?? -1))[0].arm;
+  return scores.pairs.filter((p) => p.a === best || p.b === best).slice(0, 12);
+}
+
+const nameWidth = (names, width) => Math.min(0.36 * width, 18 + 7.2 * Math.max(...names.map((name) => name.length)));
 
 function drawOverall() {
   const rows = scores.arms.map((arm) => rateEntry(arm, arm.arm));
-  const size = { width: Math.max(280, $("overall").clientWidth), nameWidth: nameWidth() };
+  const width = Math.max(280, $("overall").clientWidth), size = { width, nameWidth: nameWidth(arms, width) };
   $("overall").replaceChildren(whiskers(rows, { ...size, low: 0, high: 1, format: (t) => `${Math.round(100 * t)} %`, labelWidth: 92 }));
-  const pairs = scores.pairs.slice(0, 12);
+  const pairs = shownPairs();
   $("pairs-figure").hidden = !pairs.length;
   if (!pairs.length) return;
   const edge = Math.max(0.1, ...pairs.flatMap((p) => p.newcombe.map(Math.abs)));
@@ -42,7 +49,7 @@ function drawOverall() {
     label: `${points(p.difference, p.n)} points`, detail: `p = ${pValue(p.p_holm)}`,
     tip: `${p.n} shared starts: both ${p.both}, only ${p.a} ${p.only_a}, only ${p.b} ${p.only_b}, neither ${p.neither}; interval ${p.newcombe.map((v) => points(v, p.n)).join(" to ")} points`,
   }));
-  $("pairs").replaceChildren(whiskers(entries, { ...size, low: -bound, high: bound, format: (t) => `${t > 0 ? "+" : t < 0 ? "−" : ""}${Math.round(Math.abs(100 * t))}`, zero: 0, labelWidth: 100 }));
+  $("pairs").replaceChildren(whiskers(entries, { ...size, nameWidth: nameWidth(entries.map((entry) => entry.name), width), low: -bound, high: bound, format: (t) => `${t > 0 ? "+" : t < 0 ? "−" : ""}${Math.round(Math.abs(100 * t))}`, zero: 0, labelWidth: 100 }));
 }
 
 function drawTasks() {
@@ -50,13 +57,15 @@ function drawTasks() {
   const cells = new Map(scores.tasks.map((row) => [`${row.task}\n${row.arm}`, row]));
   const differences = new Map(pair ? pair.tasks.map((row) => [row.task, row]) : []);
   const wide = arms.length <= 4;
-  const head = html("tr", {}, html("th", {}, "Task"), html("th", { class: "plot" }, rateAxis()));
+  const size = wide ? { width: 320, labelWidth: 0 } : innerWidth <= 720 ? { width: 330, labelWidth: 120 } : { width: 640, labelWidth: 130 };
+  const plotClass = wide ? "plot" : "plot main";
+  const head = html("tr", {}, html("th", {}, "Task"), html("th", { class: plotClass }, rateAxis(size)));
   if (wide) for (const arm of arms) head.append(html("th", { class: "number" }, arm));
   if (pair) head.append(html("th", { class: "number" }, `${pair.a} − ${pair.b} [points]`));
   const line = (name, rowOf, difference, total) => {
     const rows = arms.map((arm) => [arm, rowOf(arm)]).filter(([, row]) => row);
     const tr = html("tr", total ? { class: "total" } : { "data-task": name }, html("td", {}, name));
-    tr.append(html("td", { class: "plot" }, rateCell(rows.map(([arm, row]) => rateEntry(row, arm)))));
+    tr.append(html("td", { class: plotClass }, rateCell(rows.map(([arm, row]) => rateEntry(row, arm)), size)));
     if (wide)
       for (const arm of arms) {
         const row = rowOf(arm);
@@ -98,19 +107,28 @@ function passes(episode) {
 }
 
 function drawGrid() {
-  const blocks = [], most = 1 + Math.max(0, ...episodes.map((episode) => episode.column));
+  const blocks = [], most = episodes.reduce((top, episode) => Math.max(top, episode.column + 1), 1);
+  const small = most > 30;
+  const room = $("grid").clientWidth - (innerWidth <= 720 ? 30 : 206);
+  const perStrip = most <= 15 && innerWidth > 720 ? 15 : Math.max(5, Math.floor(room / (small ? 15 : 23)));
   for (const task of tasks) {
     if (state.task && task !== state.task) continue;
     const here = episodes.filter((episode) => episode.task === task);
     const columns = 1 + Math.max(...here.map((episode) => episode.column));
-    const rows = arms.filter((arm) => !state.arm || arm === state.arm).map((arm) => {
-      const row = Array.from({ length: columns }, () => html("span", { class: "cell none" }));
-      for (const episode of here) if (episode.arm === arm) row[episode.column] = cell(episode);
+    const cells = new Map(here.map((episode) => [`${episode.arm}\n${episode.column}`, episode]));
+    const strip = (from) => arms.filter((arm) => !state.arm || arm === state.arm).map((arm) => {
+      const row = [];
+      for (let column = from; column < Math.min(columns, from + perStrip); column += 1) {
+        const episode = cells.get(`${arm}\n${column}`);
+        row.push(episode ? cell(episode) : html("span", { class: "cell none" }));
+      }
       return html("div", { class: "arm-row" }, html("span", { title: arm }, arm), html("div", { class: "cells" }, ...row));
     });
-    blocks.push(html("div", { class: "task" }, html("h3", {}, task, html("span", {}, `${columns} start${columns > 1 ? "s" : ""}`)), ...rows));
+    const strips = [];
+    for (let from = 0; from < columns; from += perStrip) strips.push(html("div", { class: "strip" }, ...strip(from)));
+    blocks.push(html("div", { class: "task" }, html("h3", {}, task, html("span", {}, `${columns} start${columns > 1 ? "s" : ""}`)), ...strips));
   }
-  $("grid").replaceChildren(html("div", { class: `tasks${most <= 15 ? " two" : ""}${episodes.length > 3000 ? " many" : ""}` }, ...blocks));
+  $("grid").replaceChildren(html("div", { class: `tasks${most <= 15 ? " two" : ""}${small ? " small" : ""}${episodes.length > 8000 ? " many" : ""}` }, ...blocks));
   const shown = episodes.filter(passes).length;
   $("shown-count").textContent = `${shown} of ${episodes.length} episodes match the filter.`;
 }
@@ -136,7 +154,7 @@ function drawStrips() {
       values: counted.filter((e) => e.arm === arm && e[field] !== null).map((e) => ({ value: e[field], filled: e.outcome === "success", id: e.id, tip: `${e.task}: ${brief(e[field])} (${e.outcome})` })),
     };
   });
-  const size = { width: Math.max(280, $("returns").clientWidth), nameWidth: nameWidth() };
+  const width = Math.max(280, $("returns").clientWidth), size = { width, nameWidth: nameWidth(arms, width) };
   $("returns").replaceChildren(strips(group("return"), { ...size, onpick: open }));
   $("lengths").replaceChildren(strips(group("length"), { ...size, onpick: open }));
 }
@@ -305,8 +323,8 @@ new ResizeObserver(() => {
   const width = $("overall").clientWidth;
   if (Math.abs(width - drawnWidth) < 8) return;
   drawnWidth = width;
-  drawOverall();
-  drawStrips();
+  results();
+  selection();
 }).observe($("overall"));
 segments("interval", "interval", results);
 segments("denominator", "denominator", results);

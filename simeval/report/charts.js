@@ -50,7 +50,7 @@ function whiskers(rows, { low, high, format, zero = null, width = 480, nameWidth
   const rowHeight = 36, top = 4, bottom = top + rows.length * rowHeight;
   const x = (v) => nameWidth + ((v - low) / (high - low)) * (width - nameWidth - labelWidth - 14);
   const plot = svg("svg", { viewBox: `0 0 ${width} ${bottom + 22}`, role: "img" });
-  for (const t of ticks(low, high, 4)) {
+  for (const t of ticks(low, high, width < 400 ? 2 : 4)) {
     plot.append(svg("line", { class: "rule", x1: x(t), x2: x(t), y1: top, y2: bottom }));
     plot.append(svg("text", { x: x(t), y: bottom + 15, "text-anchor": "middle" }, format(t)));
   }
@@ -91,24 +91,29 @@ function hover(x, y, width, height, text) {
   return area;
 }
 
-/* The small plot in a table's row: several whiskers on one rate axis from 0 to 1. */
-function rateCell(entries, width = 320) {
-  const height = Math.max(26, entries.length * 13 + 6);
-  const x = (v) => 8 + v * (width - 16);
+/* The small plot in a table's row: several whiskers on one rate axis from 0 to 1, with their numbers if asked. */
+function rateCell(entries, { width, labelWidth }) {
+  const line = labelWidth ? 16 : 13;
+  const height = Math.max(26, entries.length * line + 6);
+  const x = (v) => 8 + v * (width - 16 - labelWidth);
   const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
   for (const t of [0, 0.25, 0.5, 0.75, 1]) plot.append(svg("line", { class: "rule", x1: x(t), x2: x(t), y1: 0, y2: height }));
   entries.forEach((entry, index) => {
     const y = (height * (index + 0.5)) / entries.length;
     if (entry.interval) plot.append(whisker(x, y, entry.estimate, entry.interval, entry.color));
-    plot.append(hover(0, y - 7, width, 14, entry.tip));
+    if (labelWidth) {
+      plot.append(svg("text", { class: "name", x: width - 64, y: y + 4, "text-anchor": "end" }, entry.label));
+      plot.append(svg("text", { x: width - 4, y: y + 4, "text-anchor": "end" }, entry.detail));
+    }
+    plot.append(hover(0, y - line / 2, width, line, entry.tip));
   });
   return plot;
 }
 
-function rateAxis(width = 320) {
+function rateAxis({ width, labelWidth }) {
   const plot = svg("svg", { viewBox: `0 0 ${width} 14` });
   for (const t of [0, 0.5, 1])
-    plot.append(svg("text", { x: 8 + t * (width - 16), y: 11, "text-anchor": t === 0 ? "start" : t === 1 ? "end" : "middle" }, `${100 * t} %`));
+    plot.append(svg("text", { x: 8 + t * (width - 16 - labelWidth), y: 11, "text-anchor": t === 0 ? "start" : t === 1 ? "end" : "middle" }, `${100 * t} %`));
   return plot;
 }
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from simeval.episode import Episode
+from simeval.folder import write_json
 from simeval.outcomes import COUNTED, Outcome, read_outcomes
 from simeval.reader import Run
 from simeval.report.data import page_data
-from simeval.score import scores_of, write_json
+from simeval.score import scores_of
 from simeval.video import captioned, write_video
 
 Film = Callable[[Episode], tuple[np.ndarray, float] | None]
