@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
@@ -138,10 +139,13 @@ class GymnasiumWorld(SimulatorWorld):
 
 
 def _spec(task: str) -> EnvSpec:
+    module, _, name = task.rpartition(":")
     try:
-        return gymnasium.spec(task)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"environment {task!r} is registered by module {error.name!r}, which is missing") from error
+        if module:
+            import_module(module)
+        return gymnasium.spec(name)
+    except ImportError as error:
+        raise UnsupportedError(f"environment {task!r} is registered by a module that is missing: {error}") from error
     except gymnasium.error.Error:
         raise unknown("Gymnasium environment", task, sorted(gymnasium.registry)) from None
 

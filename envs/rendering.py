@@ -1,11 +1,12 @@
 """Offscreen pictures of a MuJoCo model, in the one OpenGL context that the renderers of a thread share."""
 
 import atexit
+import os
 import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import mujoco
 import numpy as np
@@ -152,9 +153,10 @@ class _Graphics:
 
     def __init__(self) -> None:
         try:
-            self._gl = mujoco.GLContext(1, 1)
+            self._gl = _new_gl_context()
         except Exception as error:
             raise _no_opengl(error) from error
+        self._failure: UnsupportedError | None = None
         self._owner = threading.get_ident()
         self._discarded: list[mujoco.MjrContext] = []
         self._alive: set[mujoco.MjrContext] = set()
@@ -174,11 +176,14 @@ class _Graphics:
             self._discarded.pop().free()
 
     def new_context(self, model: mujoco.MjModel) -> mujoco.MjrContext:
+        if self._failure is not None:  # MuJoCo aborts the process if asked again after a failure
+            raise self._failure
         self.make_current()
         try:
             context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
         except mujoco.FatalError as error:
-            raise _no_opengl(error) from error
+            self._failure = _no_opengl(error)
+            raise self._failure from error
         self._alive.add(context)
         return context
 
@@ -194,6 +199,15 @@ class _Graphics:
             self._alive.clear()
             self.make_current()
         self._gl.free()
+
+
+def _new_gl_context() -> Any:
+    # MuJoCo picked its own backend when it was first imported, maybe before this package could ask for EGL.
+    if os.environ.get("MUJOCO_GL", "").lower() == "egl":
+        from mujoco.egl import GLContext
+
+        return GLContext(1, 1)
+    return mujoco.GLContext(1, 1)
 
 
 def _no_opengl(error: Exception) -> UnsupportedError:
