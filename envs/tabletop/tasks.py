@@ -44,7 +44,6 @@ class Draft:
     conditions: list[tuple[Kind, int, int]] = field(default_factory=list)
     final: list[bool] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)
-    taken: list[tuple[np.ndarray, float]] = field(default_factory=list)
 
     def choose(self, options: Any, count: int) -> list[Any]:
         """``count`` distinct options in random order."""

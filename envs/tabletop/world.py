@@ -59,7 +59,7 @@ class Tabletop(MujocoBatch):
         self.tasks = tuple(TASKS) if "all" in names else tuple(dict.fromkeys(names))
         self.success_hold = success_hold
         self._state_fields = field_slices(layout()["state"])
-        self._proprio_index = np.concatenate([np.r_[self._state_fields[name][0]] for name in layout()["proprio"]])
+        self._proprio_size = self._state_fields[layout()["proprio"][-1]][0].stop
         super().__init__(
             load_model(),
             num_slots=num_slots,
@@ -73,7 +73,7 @@ class Tabletop(MujocoBatch):
         self.observation_space = gymnasium.spaces.Dict(
             {
                 "state": _numbers(_size(self._state_fields)),
-                "proprio": _numbers(len(self._proprio_index)),
+                "proprio": _numbers(self._proprio_size),
                 **self._pictures.spaces,
             }
         )
@@ -210,18 +210,18 @@ class Tabletop(MujocoBatch):
             target[...] = np.reshape(value, target.shape)
 
     def _time_step(self, records: np.ndarray, failures: dict[int, str]) -> TimeStep:
-        count = len(records)
+        count, physics = len(records), records["physics"]
         state = records["state"].copy()
         return TimeStep(
-            {"state": state, "proprio": state[:, self._proprio_index], **self._pictures.images(records)},
+            {"state": state, "proprio": state[:, : self._proprio_size].copy(), **self._pictures.images(records)},
             reward=records["reward"].copy(),
             terminated=np.zeros(count, dtype=bool),
             truncated=np.zeros(count, dtype=bool),
             success=records["success"].copy(),
             signals={
-                "object_pose": records["physics"][:, self._scene.object_qpos],
-                "drawer_opening": records["physics"][:, self._scene.drawer_qpos],
-                "button_depth": -records["physics"][:, self._scene.button_qpos],
+                "object_pose": self._scene.object_pose(physics),
+                "drawer_opening": physics[:, self._scene.drawer_span].copy(),
+                "button_depth": -physics[:, self._scene.button_span],
                 "touch": records["sensors"].copy(),
                 **{name: records[name].copy() for name in _SIGNALS},
             },
