@@ -1,0 +1,59 @@
+"""Bookkeeping of robosuite's inner loop done more cheaply, with the same results to the bit."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+
+def quicken(env: Any) -> None:
+    """Replace, on a robosuite 1.5 environment that soft-resets, what costs time at every physics step for nothing.
+
+    Array fields of the engine are looked up once instead of through three calls each time; observables that have been
+    sampled in this control step only count time; the action is split without asking every controller for its limits.
+    """
+    _cache_arrays(env.sim.data, env.sim.data._data)
+    _cache_arrays(env.sim.model, env.sim.model._model)
+    _count_time_only(env)
+    _split_actions_once(env)
+
+
+def _cache_arrays(wrapper: Any, engine: Any) -> None:
+    moving = ("_", "efc_", "iefc_", "contact", "island_")
+    names = [name for name in dir(engine) if not name.startswith(moving)]
+    fields = [name for name in names if isinstance(getattr(engine, name), np.ndarray) and getattr(engine, name).size]
+
+    def read(name: str) -> cached_property:
+        return cached_property(lambda _: getattr(engine, name))
+
+    base = type(wrapper)
+    members = {"__module__": base.__module__, **{name: read(name) for name in fields}}
+    # Not through the metaclass, which would define every field again.
+    wrapper.__class__ = type.__new__(type(base), base.__name__, (base,), members)
+
+
+def _count_time_only(env: Any) -> None:
+    def update_observables(force: bool = False) -> None:
+        timestep, cache = env.model_timestep, env._obs_cache
+        for observable in env._observables.values():
+            if observable._sampled and observable._enabled and not force:
+                passed = observable._time_since_last_sample + timestep
+                if passed >= observable._sampling_timestep:
+                    passed %= observable._sampling_timestep
+                    observable._sampled = False
+                observable._time_since_last_sample = passed
+            else:
+                observable.update(timestep=timestep, obs_cache=cache, force=force)
+
+    env._update_observables = update_observables
+
+
+def _split_actions_once(env: Any) -> None:
+    ends = np.cumsum([robot.action_dim for robot in env.robots])
+    slices = [slice(end - robot.action_dim, end) for robot, end in zip(env.robots, ends, strict=True)]
+
+    def pre_action(action: np.ndarray, policy_step: bool = False) -> None:
+        for robot, part in zip(env.robots, slices, strict=True):
+            robot.control(action[part], policy_step=policy_step)
+
+    env._pre_action = pre_action
