@@ -10,8 +10,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
 NOISE_LAYOUT = "philox4x64/blake2b-128/1"
 """Version of the map from (seed, stream, step, event) to draws; recorded in every trace."""
@@ -48,9 +50,30 @@ def _generator(seed: int, stream: str, step: int, event: tuple[Event, ...], time
     if step < 0:
         raise ValueError(f"a noise step counts from 0; received {step}")
     _check_parts(seed, event)
-    key = np.array(_philox_key(seed, stream, event, timeless), dtype=np.uint64)
-    counter = np.array([0, 0, 0, step], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(counter=counter, key=key))
+    philox = np.random.Philox(cast(Any, _NO_ENTROPY))
+    philox.state = {
+        "bit_generator": "Philox",
+        "state": {
+            "counter": np.array([0, 0, 0, step], dtype=np.uint64),
+            "key": np.array(_philox_key(seed, stream, event, timeless), dtype=np.uint64),
+        },
+        "buffer": _EMPTY,
+        "buffer_pos": 4,
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
+    return np.random.Generator(philox)
+
+
+class _NoEntropy(ISeedSequence):
+    """Spares Philox the reading of system entropy, which it does even when its key is given."""
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        return np.zeros(n_words, dtype=dtype)
+
+
+_NO_ENTROPY = _NoEntropy()
+_EMPTY = np.zeros(4, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)

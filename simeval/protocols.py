@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from simeval.errors import ConfigError
 from simeval.noise import Key
 from simeval.schedule import Protocol, parallel_iter
-from simeval.types import Perturbation, Rollout
+from simeval.types import Perturbation, Rollout, Start
 from simeval.world import World
 
 
@@ -80,10 +80,11 @@ class MonteCarlo(Study):
 
     def rounds(self, setting: Setting) -> Iterator[list[Rollout]]:
         """What is asked together: here, one rollout each."""
+        draw = _Draw(setting, self.episodes)
         for name, index, task in self._cells(setting):
             for number, policy in enumerate(setting.policies[name]):
                 seed = Key(setting.seed).integer("monte_carlo", number) if number else setting.seed
-                yield [self._rollout(setting, name, policy, task, index, seed)]
+                yield [self._rollout(draw, name, policy, task, index, seed)]
 
     def _check(self, setting: Setting) -> None:
         """Raise ``ConfigError`` where the design cannot be had in this setting."""
@@ -102,12 +103,12 @@ class MonteCarlo(Study):
                 for task in self._tasks(world):
                     yield name, index, task
 
-    def _rollout(self, setting: Setting, name: str, policy: str, task: str, index: int, seed: int) -> Rollout:
-        world = setting.worlds[name]
+    def _rollout(self, draw: "_Draw", name: str, policy: str, task: str, index: int, seed: int) -> Rollout:
+        world = draw.setting.worlds[name]
         horizon = world.horizon(task) if self.horizon is None else self.horizon
         every = self.snapshot_every
         return Rollout(
-            start=world.starts(task, index + 1, seed)[index],
+            start=draw.starts(name, task, seed)[index],
             seed=Key(seed).integer("noise", task, index) >> 32,
             horizon=horizon,
             world=name,
@@ -124,8 +125,9 @@ class Paired(MonteCarlo):
 
     def rounds(self, setting: Setting) -> Iterator[list[Rollout]]:
         """What is asked together: one start, all policies."""
+        draw = _Draw(setting, self.episodes)
         for name, index, task in self._cells(setting):
-            yield [self._rollout(setting, name, policy, task, index, setting.seed) for policy in setting.policies[name]]
+            yield [self._rollout(draw, name, policy, task, index, setting.seed) for policy in setting.policies[name]]
 
     def _check(self, setting: Setting) -> None:
         for name, policies in setting.policies.items():
@@ -134,6 +136,21 @@ class Paired(MonteCarlo):
                     f"a paired comparison needs at least two policies, e.g. policy=expert,uniform; world {name!r} has "
                     f"{', '.join(policies)}"
                 )
+
+
+class _Draw:
+    """The starts of each World, task and seed, drawn once."""
+
+    def __init__(self, setting: Setting, count: int):
+        self.setting = setting
+        self._count = count
+        self._starts: dict[tuple[str, str, int], list[Start]] = {}
+
+    def starts(self, name: str, task: str, seed: int) -> list[Start]:
+        key = (name, task, seed)
+        if key not in self._starts:
+            self._starts[key] = self.setting.worlds[name].starts(task, self._count, seed)
+        return self._starts[key]
 
 
 def _check_whole(name: str, value: object, least: int, meaning: str) -> None:

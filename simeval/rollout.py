@@ -26,7 +26,8 @@ Policies = Mapping[str, Policy]
 class Engine:
     """Worlds by name, the policies that act in each, and a store for what comes out.
 
-    ``keep`` says which paths of the trace are recorded (``observation/image_front``, ``signals/contact``, …);
+    ``keep`` says which paths of the trace are recorded (``observation/image_front``, ``signals/contact``, …) beside
+    actions, rewards and flags, which always are;
     ``on_episode`` hears of every episode that was run (not of those recalled).
     """
 

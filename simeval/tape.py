@@ -13,6 +13,9 @@ _FRAME_BYTES = 2048
 _CHUNK_BYTES = 1 << 19
 """About how many raw bytes go into one compressed chunk."""
 
+ESSENTIAL = frozenset({"action", "reward", "terminated", "truncated", "success"})
+"""What every outcome and replay is computed from: recorded whatever else is kept."""
+
 PER_OBSERVATION = ("observation/", "signals/")
 """Paths with one row per observation (T + 1); all others have one row per action (T)."""
 
@@ -110,7 +113,7 @@ class Tape:
         opening = [int(slot) for slot in slots[rows == 0]]
         for name, value in arrays.items():
             path = prefix + name
-            if not self._keep(path):
+            if path not in ESSENTIAL and not self._keep(path):
                 continue
             array = np.asarray(value)
             if array[0].nbytes > _FRAME_BYTES:

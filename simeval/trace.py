@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import h5py
 import numpy as np
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5a, h5d, h5g, h5p, h5s, h5t
 
 from simeval.episode import ArraySource, Checkpoint, Ending, Episode, ending_of, episode_attrs
 from simeval.errors import TraceError
@@ -26,6 +26,7 @@ from simeval.types import Rollout
 
 SCHEMA = "simeval-trace/1"
 
+_TEXT = h5py.string_dtype()
 _SHARD_EPISODES = 256
 _SHARD_BYTES = 64 << 20
 
@@ -38,22 +39,22 @@ def write_shard(path: Path, episodes: list[Episode], run_id: str) -> None:
         file.attrs["noise_layout"] = NOISE_LAYOUT
         file.attrs["run_id"] = run_id
         for episode in episodes:
-            _write_episode(file.create_group(episode.id), episode)
+            _write_episode(h5g.create(file.id, episode.id.encode()), episode)
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
     os.rename(temporary, path)
     _sync_folder(path.parent)
 
 
-def _write_episode(group: h5py.Group, episode: Episode) -> None:
+def _write_episode(group: h5g.GroupID, episode: Episode) -> None:
     for name, value in episode_attrs(episode.rollout, episode.ending).items():
-        group.attrs[name] = value
+        _write_attr(group, name, value)
     source = episode.source
-    parents: dict[str, h5py.Group] = {"": group}
+    parents: dict[str, h5g.GroupID] = {"": group}
     for path in source.paths():
         folder, _, name = path.rpartition("/")
         if folder not in parents:
-            parents[folder] = group.require_group(folder)
+            parents[folder] = h5g.create(group, folder.encode())
         array = source.arrays[path]
         if isinstance(array, Frames):
             _write_frames(parents[folder], name, array)
@@ -62,28 +63,34 @@ def _write_episode(group: h5py.Group, episode: Episode) -> None:
     steps = source.checkpoint_steps()
     if steps:
         data = [np.frombuffer(source.checkpoint(step).to_bytes(), dtype=np.uint8) for step in steps]
-        folder_group = group.create_group("snapshots")
-        folder_group["step"] = np.array(steps, dtype=np.int64)
-        folder_group["offset"] = np.cumsum([0, *(len(item) for item in data)], dtype=np.int64)
-        folder_group["data"] = np.concatenate(data)
+        snapshots = h5g.create(group, b"snapshots")
+        _write_array(snapshots, "step", np.array(steps, dtype=np.int64))
+        _write_array(snapshots, "offset", np.cumsum([0, *(len(item) for item in data)], dtype=np.int64))
+        _write_array(snapshots, "data", np.concatenate(data))
 
 
-def _write_array(group: h5py.Group, name: str, array: np.ndarray) -> None:
+def _write_attr(group: h5g.GroupID, name: str, value: str | bool | int | float) -> None:
+    array = np.array(value, dtype=_TEXT if isinstance(value, str) else None)
+    kind = h5t.py_create(array.dtype, logical=True)
+    h5a.create(group, name.encode(), kind, h5s.create(h5s.SCALAR)).write(array)
+
+
+def _write_array(group: h5g.GroupID, name: str, array: np.ndarray) -> None:
     array = np.ascontiguousarray(array)
     space = h5s.create_simple(array.shape)
     kind = h5t.py_create(array.dtype, logical=True)
-    dataset = h5d.create(group.id, name.encode(), kind, space)
+    dataset = h5d.create(group, name.encode(), kind, space)
     if array.size:
         dataset.write(h5s.ALL, h5s.ALL, array, kind)
 
 
-def _write_frames(group: h5py.Group, name: str, frames: Frames) -> None:
+def _write_frames(group: h5g.GroupID, name: str, frames: Frames) -> None:
     chunk = (frames.rows_per_chunk, *frames.shape[1:])
     properties = h5p.create(h5p.DATASET_CREATE)
     properties.set_chunk(chunk)
     properties.set_deflate(1)
     space = h5s.create_simple(frames.shape, (h5s.UNLIMITED, *frames.shape[1:]))
-    dataset = h5d.create(group.id, name.encode(), h5t.py_create(frames.dtype, logical=True), space, properties)
+    dataset = h5d.create(group, name.encode(), h5t.py_create(frames.dtype, logical=True), space, properties)
     for index, data in enumerate(frames.chunks):
         dataset.write_direct_chunk((index * frames.rows_per_chunk, *([0] * (len(chunk) - 1))), data)
 

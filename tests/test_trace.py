@@ -90,7 +90,8 @@ def test_the_table_has_a_row_per_rollout(tmp_path: Path) -> None:
 
 
 def test_any_hdf5_reader_sees_the_documented_layout(tmp_path: Path) -> None:
-    (first, *_) = study(RunStore(make_folder(tmp_path / "run")), episodes=1, cameras=("top",))
+    store = RunStore(make_folder(tmp_path / "run"), seal_seconds=600)
+    (first, *_) = study(store, episodes=1, cameras=("top",))
     (shard,) = (tmp_path / "run" / "traces").glob("*.h5")
     with h5py.File(shard) as file:
         assert file.attrs["schema"] == "simeval-trace/1"
@@ -238,7 +239,7 @@ def test_a_run_of_another_world_or_policy_cannot_be_resumed(tmp_path: Path) -> N
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "other schema", "gone"])
 def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, damage: str) -> None:
     path = make_folder(tmp_path / "run")
-    (first, *_) = study(RunStore(path))
+    (first, *_) = study(RunStore(path, seal_seconds=600))
     (shard,) = (path / "traces").glob("*.h5")
     if damage == "truncated":
         shard.write_bytes(shard.read_bytes()[:1000])

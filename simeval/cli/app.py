@@ -52,16 +52,16 @@ def _dispatch(given: argparse.Namespace) -> int:
         from simeval.cli.doctor import doctor
 
         return doctor()
-    from simeval.cli import read_commands
+    from simeval.cli.read_commands import compare_command, export_command, report_command, score_command
 
     if given.command == "score":
-        return read_commands.score_command(Path(given.run))
+        return score_command(Path(given.run))
     if given.command == "report":
-        return read_commands.report_command(Path(given.run), given.videos)
+        return report_command(Path(given.run), given.videos)
     if given.command == "compare":
-        return read_commands.compare_command(Path(given.run_a), Path(given.run_b), given.policy_a, given.policy_b)
+        return compare_command(Path(given.run_a), Path(given.run_b), given.policy_a, given.policy_b)
     if given.command == "export":
-        return read_commands.export_command(Path(given.run), given.to, given.output)
+        return export_command(Path(given.run), given.to, given.output)
     raise ConfigError(f"unknown command {given.command!r}")
 
 

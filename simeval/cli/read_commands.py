@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from omegaconf import OmegaConf
 from rich.console import Console
 
+from simeval.cli.build import build_worlds
 from simeval.cli.present import make_videos
 from simeval.compare import compare
 from simeval.errors import ConfigError
@@ -41,5 +43,13 @@ def compare_command(path_a: Path, path_b: Path, policy_a: str | None, policy_b: 
 
 def export_command(path: Path, to: str, output: str | None) -> int:
     """Write a run in another format and print where."""
-    print(f"wrote {export(Run(path), to, output)}")
+    run = Run(path)
+    worlds = build_worlds(OmegaConf.create(run.config))
+    try:
+        written = export(run, to, output, {name: world.spec for name, world in worlds.items()})
+    finally:
+        for world in worlds.values():
+            world.close()
+    for folder in written:
+        print(f"wrote {folder}")
     return 0
