@@ -111,6 +111,8 @@ class GymnasiumWorld(SimulatorWorld):
                 raise ConfigError(
                     f"a start of a Gymnasium environment needs a seed of 0 or more; received {start.seed}"
                 )
+        if self._cameras:  # otherwise each episode would fail by itself
+            self._renderers.require()
         return super().reset(slots, starts, keys)
 
     def close(self) -> None:

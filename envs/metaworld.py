@@ -121,6 +121,8 @@ class MetaWorld(SimulatorWorld):
         for start in starts:
             if start.seed is None or not 0 <= start.seed < 2**32:
                 raise ConfigError(f"a Meta-World start needs a seed in 0..2**32 - 1; received {start.seed}")
+        if self._cameras:  # otherwise each episode would fail by itself
+            self._renderers.require()
         return super().reset(slots, starts, keys)
 
     def close(self) -> None:

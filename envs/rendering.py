@@ -110,6 +110,7 @@ class RendererPool:
     def __init__(self, profile: str, capacity: int):
         self._profile = check_profile(profile)
         self._capacity = capacity
+        self._works = False
         self._renderers: dict[tuple[str, int], Renderer] = {}
 
     def render(
@@ -123,6 +124,12 @@ class RendererPool:
             renderer = Renderer(model, size, self._profile)
         self._renderers[name, size] = renderer
         return renderer.render(data, camera, model)
+
+    def require(self) -> None:
+        """Raise ``UnsupportedError`` unless pictures can be drawn; found out once."""
+        if not self._works:
+            Renderer(mujoco.MjModel.from_xml_string("<mujoco/>"), 1, self._profile).close()
+            self._works = True
 
     def close(self) -> None:
         """Close every renderer; the pool makes new ones if it is used again."""
