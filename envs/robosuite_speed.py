@@ -9,13 +9,15 @@ import numpy as np
 def quicken(env: Any) -> None:
     """Replace, on a robosuite 1.5 environment that soft-resets, what costs time at every physics step for nothing.
 
-    Array fields of the engine are looked up once instead of through three calls each time; observables that have been
-    sampled in this control step only count time; the action is split without asking every controller for its limits.
+    Array fields of the engine are looked up once instead of through three calls each time; the size of a robot's action
+    is not derived from every controller's limits each time; observables that have been sampled in this control step
+    only count time.
     """
     _cache_arrays(env.sim.data, env.sim.data._data)
     _cache_arrays(env.sim.model, env.sim.model._model)
+    for robot in env.robots:
+        _extend(robot, {"action_dim": cached_property(type(robot).action_dim.fget)})
     _count_time_only(env)
-    _split_actions_once(env)
 
 
 def _cache_arrays(wrapper: Any, engine: Any) -> None:
@@ -26,10 +28,13 @@ def _cache_arrays(wrapper: Any, engine: Any) -> None:
     def read(name: str) -> cached_property:
         return cached_property(lambda _: getattr(engine, name))
 
-    base = type(wrapper)
-    members = {"__module__": base.__module__, **{name: read(name) for name in fields}}
-    # Not through the metaclass, which would define every field again.
-    wrapper.__class__ = type.__new__(type(base), base.__name__, (base,), members)
+    _extend(wrapper, {name: read(name) for name in fields})
+
+
+def _extend(target: Any, members: dict[str, Any]) -> None:
+    base = type(target)
+    # Not through the metaclass: that of the engine's wrappers would define every field again.
+    target.__class__ = type.__new__(type(base), base.__name__, (base,), {"__module__": base.__module__, **members})
 
 
 def _count_time_only(env: Any) -> None:
@@ -46,14 +51,3 @@ def _count_time_only(env: Any) -> None:
                 observable.update(timestep=timestep, obs_cache=cache, force=force)
 
     env._update_observables = update_observables
-
-
-def _split_actions_once(env: Any) -> None:
-    ends = np.cumsum([robot.action_dim for robot in env.robots])
-    slices = [slice(end - robot.action_dim, end) for robot, end in zip(env.robots, ends, strict=True)]
-
-    def pre_action(action: np.ndarray, policy_step: bool = False) -> None:
-        for robot, part in zip(env.robots, slices, strict=True):
-            robot.control(action[part], policy_step=policy_step)
-
-    env._pre_action = pre_action
