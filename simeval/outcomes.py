@@ -162,7 +162,8 @@ def _read_episode(name: str, group: h5py.Group) -> Outcome:
     if status != "done":
         return Outcome(*identity, ERROR, success_hold=hold, reason=attrs["error"])
     success = _column(group, "success").astype(bool)
-    summary = summarise(_column(group, "reward"), success, hold, int(attrs["held"]))
+    held = int(attrs["held"]) if rollout.parent is not None else 0
+    summary = summarise(_column(group, "reward"), success, hold, held)
     _check_attrs(summary, attrs)
     solved = bool(attrs["solved_at_reset"])
     return Outcome(

@@ -121,7 +121,7 @@ function rateAxis({ width, labelWidth }) {
 function strips(groups, { width = 480, nameWidth = 128, onpick }) {
   const values = groups.flatMap((g) => [...g.values.map((v) => v.value), ...(g.interval ?? [])]).filter((v) => v !== null);
   if (!values.length) return html("p", { class: "note" }, "No counted episode.");
-  let low = Math.min(...values), high = Math.max(...values);
+  let low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
   if (low === high) [low, high] = [low - 1, high + 1];
   const rowHeight = 50, bottom = 4 + groups.length * rowHeight;
   const x = (v) => nameWidth + 8 + ((v - low) / (high - low)) * (width - nameWidth - 20);
