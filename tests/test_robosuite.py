@@ -1,12 +1,13 @@
 """robosuite tasks as Worlds: pure resets, exact snapshots, the package's own numbers, upright pictures."""
 
 from functools import partial
+from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
 
-from envs.robosuite import INSTRUCTIONS, Robosuite
-from simeval.errors import ConfigError, SnapshotError
+from envs.robosuite import INSTRUCTIONS, Robosuite, _load_robosuite
+from simeval.errors import ConfigError, MissingPackageError, SnapshotError
 from simeval.noise import Key
 from simeval.testing import assert_conforms, check_world
 from simeval.types import Snapshot, Start
@@ -220,6 +221,25 @@ def test_a_start_without_a_seed_and_a_foreign_snapshot_are_refused(lift):
     (snapshot,) = lift.snapshot([0])
     with pytest.raises(SnapshotError, match="cannot be restored"):
         lift.restore([0], [Snapshot("another world", snapshot.state)])
+
+
+@pytest.mark.parametrize(
+    ("installed", "message"),
+    [
+        ({"mujoco": "3.3.0"}, "robosuite is not installed; install it with: pip install"),
+        ({"robosuite": "1.4.0", "mujoco": "3.3.0"}, "found is 1.4.0.*pip install"),
+        ({"robosuite": "1.5.2", "mujoco": "3.10.0"}, "found is 3.10.0.*pip install"),
+    ],
+)
+def test_a_missing_or_unfit_package_is_named_with_its_pip_line(installed, message, monkeypatch):
+    def version(package):
+        if package not in installed:
+            raise PackageNotFoundError(package)
+        return installed[package]
+
+    monkeypatch.setattr("envs.robosuite.version", version)
+    with pytest.raises(MissingPackageError, match=message):
+        _load_robosuite.__wrapped__()
 
 
 def test_every_registered_task_has_an_instruction():
