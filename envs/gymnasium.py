@@ -89,6 +89,7 @@ class GymnasiumWorld(SimulatorWorld):
             observation_space=Dict(spaces),
             action_space=action_space,
             control_dt=dt,
+            dynamics=f"{versions}; {ids} {settings}",
             fingerprint=f"{versions}; {ids} {settings}; cameras {list(self._cameras)} {image_size} px {render_profile}",
             signals=signals,
             max_simulators=max_simulators,

@@ -96,6 +96,7 @@ class MetaWorld(SimulatorWorld):
             observation_space=gymnasium.spaces.Dict(spaces),
             action_space=gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32),
             control_dt=CONTROL_DT,
+            dynamics=versions,
             fingerprint=f"{versions}; cameras {list(self._cameras)} {image_size} px {render_profile}",
             signals={
                 "object_position": ((2, 3), number),

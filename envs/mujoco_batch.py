@@ -120,7 +120,7 @@ class MujocoBatch(World):
     def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
         """See ``World.snapshot``."""
         self._check_running(slots)
-        return [Snapshot(self.fingerprint, {"record": self._bytes[slot].tobytes()}) for slot in slots]
+        return [Snapshot(self.snapshot_fingerprint, {"record": self._bytes[slot].tobytes()}) for slot in slots]
 
     def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:
         """See ``World.restore``."""

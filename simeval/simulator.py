@@ -73,6 +73,7 @@ class SimulatorWorld(World):
         control_dt: float,
         fingerprint: str,
         signals: Mapping[str, tuple[tuple[int, ...], np.dtype]],
+        dynamics: str = "",
         max_simulators: int | None = None,
     ):
         self.name = name
@@ -82,6 +83,7 @@ class SimulatorWorld(World):
         self.action_space = action_space
         self.control_dt = control_dt
         self.fingerprint = fingerprint
+        self.dynamics = dynamics
         self._build = build
         self._signals = dict(signals)
         self._max_simulators = num_slots + 8 if max_simulators is None else max(max_simulators, num_slots)
@@ -109,7 +111,7 @@ class SimulatorWorld(World):
         snapshots = []
         for slot in slots:
             task, simulator = self._running(slot)
-            snapshots.append(Snapshot(self.fingerprint, {"task": task, "simulator": simulator.snapshot()}))
+            snapshots.append(Snapshot(self.snapshot_fingerprint, {"task": task, "simulator": simulator.snapshot()}))
         return snapshots
 
     def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:

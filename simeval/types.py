@@ -242,7 +242,7 @@ class TimeStep:
 class Snapshot:
     """The complete state of one slot, and of all around the engine that its next step depends on.
 
-    ``world`` is the fingerprint of the World that it may be restored into; ``state`` is nested plain data
+    ``world`` is the ``snapshot_fingerprint`` of the Worlds that it may be restored into; ``state`` is nested plain data
     (mappings with string keys, lists, tuples, numbers, strings, bytes, numpy arrays). It holds no random state.
     """
 

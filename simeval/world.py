@@ -34,6 +34,9 @@ class World(ABC):
     """Time between two ``step`` calls [s]."""
     fingerprint: str
     """Everything that a snapshot or a number depends on, in one line: name, versions, model, settings."""
+    dynamics: str = ""
+    """The part of ``fingerprint`` that a state and its continuation depend on, not what is shown of it (cameras, image
+    size): Worlds that agree in it exchange snapshots. Empty: all of it."""
     success_hold: int = 1
     """For how many consecutive steps ``TimeStep.success`` must be true for the episode to count as a success."""
     perturbation_axes: frozenset[str] = frozenset()
@@ -71,7 +74,7 @@ class World(ABC):
     def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:
         """Put each slot in a snapshot's state, and return the time step that was returned when it was taken.
 
-        Raises ``SnapshotError`` for a snapshot of a World with another fingerprint.
+        Raises ``SnapshotError`` for a snapshot of a World with another ``snapshot_fingerprint``.
         """
 
     def fork(self, source: int, targets: Sequence[int]) -> TimeStep:
@@ -91,6 +94,11 @@ class World(ABC):
         """What a policy may know of this World."""
         return WorldSpec(self.name, self.observation_space, self.action_space, self.control_dt, self.tasks)
 
+    @property
+    def snapshot_fingerprint(self) -> str:
+        """What ``Snapshot.world`` says of the snapshots that this World takes and restores."""
+        return self.dynamics or self.fingerprint
+
     def check_task(self, task: str) -> None:
         """Raise ``ConfigError`` with the nearest names unless ``task`` exists."""
         if task not in self.tasks:
@@ -109,10 +117,11 @@ class World(ABC):
 
     def check_snapshots(self, snapshots: Iterable[Snapshot]) -> None:
         """Raise ``SnapshotError`` for a snapshot that another World took."""
+        own = self.snapshot_fingerprint
         for snapshot in snapshots:
-            if snapshot.world != self.fingerprint:
+            if snapshot.world != own:
                 raise SnapshotError(
-                    f"this snapshot was taken in [{snapshot.world}] and cannot be restored in [{self.fingerprint}]; "
+                    f"this snapshot was taken in [{snapshot.world}] and cannot be restored in [{own}]; "
                     "use the same world settings and package versions"
                 )
 

@@ -21,6 +21,7 @@ class Delegate(World):
         self.action_space = world.action_space
         self.control_dt = world.control_dt
         self.fingerprint = world.fingerprint
+        self.dynamics = world.dynamics
         self.success_hold = world.success_hold
         self.perturbation_axes = world.perturbation_axes
 

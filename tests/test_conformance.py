@@ -152,7 +152,7 @@ class SharesSnapshots(Toy):
 
     def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
         columns = self.world._slots  # type: ignore[attr-defined]
-        return [Snapshot(self.fingerprint, {name: column[slot] for name, column in columns.items()}) for slot in slots]
+        return [Snapshot(self.snapshot_fingerprint, {name: column[slot] for name, column in columns.items()}) for slot in slots]
 
 
 class RestoresAnything(Toy):
@@ -236,7 +236,7 @@ class KeepsInModule(Toy):
         for snapshot in super().snapshot(slots):
             name = snapshot.state["state"].tobytes()
             _KEPT[name] = snapshot.state["state"]
-            out.append(Snapshot(self.fingerprint, {**snapshot.state, "state": np.zeros(12), "name": name}))
+            out.append(Snapshot(self.snapshot_fingerprint, {**snapshot.state, "state": np.zeros(12), "name": name}))
         return out
 
     def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:

@@ -78,10 +78,8 @@ class Tabletop(MujocoBatch):
             }
         )
         self._scale = np.array(layout()["action"]["scale"])
-        self.fingerprint = (
-            f"tabletop/{VERSION} scene={scene_hash()} mujoco={mujoco.__version__} substeps={SUBSTEPS} "
-            f"hold={success_hold} {self._pictures.fingerprint}"
-        ).strip()
+        self.dynamics = f"tabletop/{VERSION} scene={scene_hash()} mujoco={mujoco.__version__} substeps={SUBSTEPS}"
+        self.fingerprint = f"{self.dynamics} hold={success_hold} {self._pictures.fingerprint}".strip()
 
     def start(self, task: str, seed: int) -> Start:
         """See ``World.start``."""

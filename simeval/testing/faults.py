@@ -25,6 +25,7 @@ class Faulty(Delegate):
     def __init__(self, world: World, faults: Mapping[tuple[int, int], Fault]):
         super().__init__(world)
         self.fingerprint = f"faulty {world.fingerprint}"
+        self.dynamics = f"faulty {world.snapshot_fingerprint}"
         self._faults = dict(faults)
         self._seeds: list[int | None] = [None] * world.num_slots
 
@@ -46,7 +47,7 @@ class Faulty(Delegate):
         """See ``World.snapshot``."""
         inner = self.world.snapshot(slots)
         return [
-            Snapshot(self.fingerprint, {"seed": self._seeds[slot], "state": snapshot.state})
+            Snapshot(self.snapshot_fingerprint, {"seed": self._seeds[slot], "state": snapshot.state})
             for slot, snapshot in zip(slots, inner, strict=True)
         ]
 
@@ -55,7 +56,7 @@ class Faulty(Delegate):
         self.check_snapshots(snapshots)
         for slot, snapshot in zip(slots, snapshots, strict=True):
             self._seeds[slot] = snapshot.state["seed"]
-        return self.world.restore(slots, [Snapshot(self.world.fingerprint, s.state["state"]) for s in snapshots])
+        return self.world.restore(slots, [Snapshot(self.world.snapshot_fingerprint, s.state["state"]) for s in snapshots])
 
     def _due(self, slots: Sequence[int], keys: Sequence[StepKey]) -> dict[int, Fault]:
         due = {}

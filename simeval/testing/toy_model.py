@@ -92,7 +92,8 @@ class ToyWorldModel(World):
         self.num_slots = num_slots
         self.observation_space, self.action_space = toy_spaces(cameras, image_size)
         self._weights = _train(episodes=32, steps=60, seed=train_seed)
-        self.fingerprint = f"toy_model/1 weights={self._weights.digest()} cameras={','.join(cameras)} {image_size}px"
+        self.dynamics = f"toy_model/1 weights={self._weights.digest()}"
+        self.fingerprint = f"{self.dynamics} cameras={','.join(cameras)} {image_size}px"
         self._image_size = image_size
         self._history = np.zeros((num_slots, _HISTORY, _LATENT))
         self._task = np.full(num_slots, -1)
@@ -139,7 +140,7 @@ class ToyWorldModel(World):
         self.check_slots(slots)
         self._check_running(slots)
         return [
-            Snapshot(self.fingerprint, {"history": self._history[slot].copy(), "task": int(self._task[slot])})
+            Snapshot(self.snapshot_fingerprint, {"history": self._history[slot].copy(), "task": int(self._task[slot])})
             for slot in slots
         ]
 

@@ -107,7 +107,8 @@ class ToySimulator(World):
     def __init__(self, num_slots: int = 4, cameras: Sequence[str] = (), image_size: int = 16, gust: float = 0.5):
         self.num_slots = num_slots
         self.observation_space, self.action_space = toy_spaces(cameras, image_size)
-        self.fingerprint = f"toy/1 cameras={','.join(cameras)} image_size={image_size} gust={gust!r}"
+        self.dynamics = f"toy/1 gust={gust!r}"
+        self.fingerprint = f"{self.dynamics} cameras={','.join(cameras)} image_size={image_size}"
         self._image_size = image_size
         self._gust_scale = gust
         self._slots: dict[str, np.ndarray] = {
@@ -169,7 +170,7 @@ class ToySimulator(World):
         self.check_slots(slots)
         self._check_running(slots)
         return [
-            Snapshot(self.fingerprint, {name: column[slot].copy() for name, column in self._slots.items()})
+            Snapshot(self.snapshot_fingerprint, {name: column[slot].copy() for name, column in self._slots.items()})
             for slot in slots
         ]
 
