@@ -159,7 +159,7 @@ class RestoresAnything(Toy):
     """Takes any snapshot for its own."""
 
     def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:
-        return super().restore(slots, [replace(snapshot, world=self.fingerprint) for snapshot in snapshots])
+        return super().restore(slots, [replace(snapshot, world=self.snapshot_fingerprint) for snapshot in snapshots])
 
 
 class ForgetsStep(Toy):
