@@ -30,10 +30,14 @@ NOMINAL = "nominal"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Arm:
-    """One of the things being compared: a policy, in a world, under a condition (axes and levels of perturbation)."""
+    """One of the things being compared: a policy, under a condition (axes and levels of perturbation), in a world.
+
+    ``world`` is empty where each task is played in one world only: there the world is part of the task, and a policy's
+    episodes in all worlds belong together.
+    """
 
     policy: str
-    world: str = "world"
+    world: str = ""
     condition: str = NOMINAL
 
     @classmethod
@@ -118,7 +122,15 @@ def read_outcomes(run: Run) -> list[Outcome]:
             found[outcome.id] = (outcome, path)  # an error run again stands in a later shard
     for outcome, path in found.values():
         _check_index(path, outcome, claims[outcome.id])
-    return [found[id_][0] if id_ in found else _absent(run, id_, claims[id_][0], reasons[id_]) for id_ in claims]
+    outcomes = [found[id_][0] if id_ in found else _absent(run, id_, claims[id_][0], reasons[id_]) for id_ in claims]
+    return _with_worlds_told_apart_by_task(outcomes)
+
+
+def _with_worlds_told_apart_by_task(outcomes: list[Outcome]) -> list[Outcome]:
+    places = {(outcome.task, outcome.arm.world) for outcome in outcomes}
+    if len(places) > len({task for task, _ in places}):
+        return outcomes
+    return [replace(outcome, arm=replace(outcome.arm, world="")) for outcome in outcomes]
 
 
 def _absent(run: Run, id_: str, status: str, reason: str) -> Outcome:

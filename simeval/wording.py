@@ -25,6 +25,10 @@ def headline(scores: dict[str, Any]) -> str:
     )
 
 
+_LEVEL = 0.05
+"""The family-wise error at which a difference is called one."""
+
+
 def _pair_in_words(pair: dict[str, Any], arms: int, pairs: int, level: str) -> str:
     better, worse = pair["a"], pair["b"]
     only_better, only_worse = pair["only_a"], pair["only_b"]
@@ -33,18 +37,19 @@ def _pair_in_words(pair: dict[str, Any], arms: int, pairs: int, level: str) -> s
         better, worse, only_better, only_worse = worse, better, only_worse, only_better
         gain, interval = -gain, [-bound for bound in reversed(interval)]
     lead = "On" if arms == 2 else f"The highest two of {arms}: on"
-    relation = (
-        f"{better} succeeded more often than {worse} by {points(gain, pair['n'])[1:]} points"
-        if gain
-        else f"{better} and {worse} succeeded equally often"
-    )
+    size = f"{points(gain, pair['n']).lstrip('+')} points"
+    if pair["p_holm"] < _LEVEL:
+        relation = f"{better} succeeded more often than {worse} by {size}"
+    elif gain:
+        relation = f"no difference is shown: {better} leads {worse} by {size}"
+    else:
+        relation = f"{better} and {worse} succeeded equally often"
     bounds = " to ".join(points(bound, pair["n"]) for bound in interval)
     adjusted = f", Holm over {pairs}" if pairs > 1 else ""
-    shown = "" if pair["p_holm"] < 0.05 else ", so no difference is shown"
     return (
         f"{lead} the same {pair['n']} starts and noise, {relation} "
         f"({level} interval {bounds}). Only {better} succeeded on {only_better}, "
-        f"only {worse} on {only_worse}: exact McNemar p = {p_value(pair['p_holm'])}{adjusted}{shown}."
+        f"only {worse} on {only_worse}: exact McNemar p = {p_value(pair['p_holm'])}{adjusted}."
     )
 
 
@@ -58,8 +63,9 @@ def percent(rate: float, n: int) -> str:
 
 
 def points(difference: float, n: int) -> str:
-    """A difference of rates over ``n`` pairs in signed percentage points: ``+12.5``, ``+12``."""
-    return f"{100 * difference:+.{int(n >= _FINE)}f}".replace("-", "−")
+    """A difference of rates over ``n`` pairs in signed percentage points: ``+12.5``, ``+12``, ``0``."""
+    text = f"{100 * difference:+.{int(n >= _FINE)}f}"
+    return text.replace("-", "−") if float(text) else text[1:]
 
 
 def p_value(p: float) -> str:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from simeval import stats
 from simeval.compare import compare
+from simeval.episode import Episode
 from simeval.errors import ConfigError, TraceError
 from simeval.outcomes import read_outcomes
 from simeval.reader import Run
@@ -134,6 +135,28 @@ def test_arms_are_told_apart_by_perturbation_and_compared_only_when_one_thing_di
     assert ("a · nominal", "b · dynamics.mass 2") not in {(pair["a"], pair["b"]) for pair in scores["pairs"]}
 
 
+def test_worlds_with_tasks_of_their_own_are_scored_together_and_those_that_share_tasks_are_compared(
+    tmp_path: Path,
+) -> None:
+    def episodes(tasks: dict[str, list[str]]) -> list[Episode]:
+        return [
+            made_episode(made_rollout(policy, task, index, world=world), policy == "a")
+            for world, names in tasks.items()
+            for task in names
+            for policy in ("a", "b")
+            for index in range(3)
+        ]
+
+    apart = score(write_made_run(tmp_path / "apart", episodes({"left": ["t1"], "right": ["t2"]})))
+    assert [(arm["arm"], arm["n"]) for arm in apart["arms"]] == [("a", 6), ("b", 6)]
+    assert [(pair["a"], pair["b"], pair["n"]) for pair in apart["pairs"]] == [("a", "b", 6)]
+    shared = score(write_made_run(tmp_path / "shared", episodes({"simulator": ["t1"], "model": ["t1"]})))
+    names = ["a @ simulator", "b @ simulator", "a @ model", "b @ model"]
+    assert [arm["arm"] for arm in shared["arms"]] == names
+    assert (names[0], names[2]) in {(pair["a"], pair["b"]) for pair in shared["pairs"]}
+    assert (names[0], names[3]) not in {(pair["a"], pair["b"]) for pair in shared["pairs"]}
+
+
 def test_the_headline_states_interval_and_rule(scores: dict[str, Any], tmp_path: Path) -> None:
     assert scores["rule"]["name"] in scores["headline"]
     assert "95 % interval" in scores["headline"]
@@ -141,6 +164,14 @@ def test_the_headline_states_interval_and_rule(scores: dict[str, Any], tmp_path:
     assert alone["headline"].startswith(
         "expert succeeded in 4 of 4 episodes, 100 % (95 % interval 51 % to 100 %, Wilson)"
     )
+
+
+def test_the_headline_claims_a_difference_only_where_one_is_shown(scores: dict[str, Any], tmp_path: Path) -> None:
+    assert "expert succeeded more often than noisy by" in scores["headline"]
+    episodes = [made_episode(made_rollout(p, "t", i), p == "a" or i > 1) for i in range(9) for p in ("b", "a")]
+    few = score(write_made_run(tmp_path / "few", episodes))["headline"]
+    assert few.startswith("On the same 9 starts and noise, no difference is shown: a leads b by 22 points")
+    assert "more often" not in few
 
 
 def test_success_must_hold_and_other_rules_show_what_that_changes(tmp_path: Path) -> None:
@@ -285,7 +316,7 @@ def test_without_a_difference_the_comparison_says_how_many_more_episodes_one_nee
     a, _ = _two_runs(tmp_path, range(20))
     (item,) = compare(a, a, detect=0.05)["comparisons"]
     assert item["difference"] == 0.0
-    assert item["conclusion"].startswith("No difference is shown: +0 points over 20 pairs")
+    assert item["conclusion"].startswith("No difference is shown: 0 points over 20 pairs")
     assert f"{item['plan']['more']} more pairs would show a difference of 5 points" in item["conclusion"]
     assert item["plan"]["needed"] == item["plan"]["more"] + 20
 

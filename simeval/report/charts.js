@@ -22,7 +22,7 @@ function html(tag, attributes = {}, ...children) {
 const percent = (rate, n) => `${(100 * rate).toFixed(n >= 100 ? 1 : 0)} %`;
 const points = (difference, n) => {
   const text = (100 * Math.abs(difference)).toFixed(n >= 100 ? 1 : 0);
-  return (difference < 0 ? "−" : "+") + text;
+  return Number(text) === 0 ? text : (difference < 0 ? "−" : "+") + text;
 };
 const pValue = (p) => (p >= 0.001 ? p.toFixed(3) : p.toExponential(0));
 const brief = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(4))));
