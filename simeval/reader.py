@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simeval.episode import ArraySource, Ending, Episode
+from simeval.episode import ArraySource, Episode
 from simeval.errors import TraceError, unknown
 from simeval.trace import Index, ShardSource, entry_ending, read_episodes
 from simeval.types import Rollout
@@ -57,26 +57,27 @@ class Run:
         self.refresh()
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}, {len(self._sealed)} of {len(self._rollouts)} episodes)"
+        return f"Run({str(self.path)!r}, {len(self)} of {len(self.requested)} episodes)"
 
     def refresh(self) -> None:
         """Read the index again, for a run that is still being written."""
-        self._rollouts: dict[str, dict[str, Any]] = {}
-        self._sealed: dict[str, tuple[str, Ending]] = {}
+        self._index = Index(self.path / "episodes.jsonl")
+        self._requested: dict[str, int] = {}
+        self._sealed: dict[str, tuple[str, int]] = {}
         self._dropped: dict[str, str] = {}
-        shards = set()
-        for entry in Index(self.path / "episodes.jsonl").read():
-            self._rollouts.setdefault(entry["id"], entry["rollout"])
+        self._adopted: dict[str, Episode] = {}
+        shards: dict[str, str] = {}
+        for place, entry in self._index.lines():
+            rollout_id = entry["id"]
+            self._requested.setdefault(rollout_id, place)
             if entry["event"] == "dropped":
-                self._dropped[entry["id"]] = entry["reason"]
+                self._dropped[rollout_id] = entry["reason"]
             elif "shard" in entry:
-                shards.add(entry["shard"])
-                self._sealed[entry["id"]] = (entry["shard"], entry_ending(entry))
+                shard = shards.setdefault(entry["shard"], entry["shard"])
+                self._sealed[rollout_id] = (shard, place)
         for path in sorted((self.path / "traces").glob("*.h5")):
             if path.name not in shards:
-                for episode in read_episodes(path):
-                    self._rollouts.setdefault(episode.id, episode.rollout.to_json())
-                    self._sealed[episode.id] = (path.name, episode.ending)
+                self._adopted.update((episode.id, episode) for episode in read_episodes(path))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -86,7 +87,13 @@ class Run:
     @property
     def requested(self) -> list[str]:
         """Ids of all rollouts requested, in that order."""
-        return list(self._rollouts)
+        return list(dict.fromkeys((*self._requested, *self._adopted)))
+
+    @property
+    def lost(self) -> set[str]:
+        """Ids of finished rollouts whose trace file is gone; resuming the run makes them again."""
+        there = {path.name for path in (self.path / "traces").glob("*.h5")}
+        return {rollout_id for rollout_id, (shard, _) in self._sealed.items() if shard not in there}
 
     @property
     def dropped(self) -> dict[str, str]:
@@ -98,32 +105,41 @@ class Run:
         """One row per requested rollout; ``status`` is ``done``, ``error``, ``dropped`` or ``pending``."""
         import pandas
 
-        rows = [self._row(rollout_id) for rollout_id in self._rollouts]
+        rows = [self._row(rollout_id) for rollout_id in self.requested]
         return pandas.DataFrame(rows, columns=list(_COLUMNS))
 
     def __len__(self) -> int:
-        return len(self._sealed)
+        return sum(1 for _ in self._finished())
 
     def __contains__(self, rollout_id: object) -> bool:
-        return rollout_id in self._sealed
+        return rollout_id in self._sealed or rollout_id in self._adopted
 
     def __getitem__(self, rollout_id: str) -> Episode:
+        if rollout_id in self._adopted:
+            return self._adopted[rollout_id]
         if rollout_id not in self._sealed:
-            if rollout_id in self._rollouts:
+            if rollout_id in self._requested:
                 raise TraceError(f"rollout {rollout_id} was requested but not finished; resume the run")
-            raise unknown(f"rollout of {self.path}", rollout_id, self._sealed)
-        shard, ending = self._sealed[rollout_id]
-        rollout = Rollout.from_json(self._rollouts[rollout_id])
-        return Episode(rollout, ending, ShardSource(self.path / "traces" / shard, rollout_id))
+            raise unknown(f"rollout of {self.path}", rollout_id, self._finished())
+        shard, place = self._sealed[rollout_id]
+        entry = self._index.line(place)
+        source = ShardSource(self.path / "traces" / shard, rollout_id)
+        return Episode(Rollout.from_json(entry["rollout"]), entry_ending(entry), source)
 
     def __iter__(self) -> Iterator[Episode]:
-        return (self[rollout_id] for rollout_id in self._sealed)
+        return (self[rollout_id] for rollout_id in self._finished())
 
     def rollout(self, rollout_id: str) -> Rollout:
         """What was asked for under this id, whether or not it was finished."""
-        if rollout_id not in self._rollouts:
-            raise unknown(f"rollout of {self.path}", rollout_id, self._rollouts)
-        return Rollout.from_json(self._rollouts[rollout_id])
+        if rollout_id in self._requested:
+            return Rollout.from_json(self._index.line(self._requested[rollout_id])["rollout"])
+        if rollout_id in self._adopted:
+            return self._adopted[rollout_id].rollout
+        raise unknown(f"rollout of {self.path}", rollout_id, self.requested)
+
+    def _finished(self) -> Iterator[str]:
+        yield from self._sealed
+        yield from (rollout_id for rollout_id in self._adopted if rollout_id not in self._sealed)
 
     def whole(self, rollout_id: str) -> Episode:
         """An episode from its root's reset on: a branch with its ancestors' steps before it."""
@@ -142,32 +158,33 @@ class Run:
         return Episode(episode.rollout, episode.ending, ArraySource(arrays))
 
     def _row(self, rollout_id: str) -> dict[str, Any]:
-        rollout = self._rollouts[rollout_id]
-        start = rollout["start"]
+        finished = None
+        if rollout_id in self:
+            finished = self[rollout_id]
+        rollout = self.rollout(rollout_id) if finished is None else finished.rollout
         row: dict[str, Any] = {
             "id": rollout_id,
-            "world": rollout["world"],
-            "task": start["task"],
-            "instruction": start["instruction"],
-            "policy": rollout["policy"],
+            "world": rollout.world,
+            "task": rollout.start.task,
+            "instruction": rollout.start.instruction,
+            "policy": rollout.policy,
             "status": "dropped" if rollout_id in self._dropped else "pending",
-            "seed": rollout["seed"],
-            "start_seed": start.get("seed"),
-            "start_index": start.get("index"),
-            "parent": rollout["parent"],
-            "branch_step": rollout["branch_step"],
+            "seed": rollout.seed,
+            "start_seed": rollout.start.seed,
+            "start_index": rollout.start.index,
+            "parent": rollout.parent,
+            "branch_step": rollout.branch_step,
             "error": self._dropped.get(rollout_id, ""),
         }
-        if rollout_id in self._sealed:
-            ending = self._sealed[rollout_id][1]
+        if finished is not None:
             row |= {
-                "status": ending.status,
-                "success": ending.summary.success,
-                "length": ending.summary.length,
-                "return": ending.summary.total_reward,
-                "success_step": ending.summary.success_step,
-                "solved_at_reset": ending.solved_at_reset,
-                "error": ending.error,
-                "wall_s": ending.wall_s,
+                "status": finished.status,
+                "success": finished.succeeded,
+                "length": finished.length,
+                "return": finished.total_reward,
+                "success_step": finished.summary.success_step,
+                "solved_at_reset": finished.ending.solved_at_reset,
+                "error": finished.error,
+                "wall_s": finished.ending.wall_s,
             }
         return row

@@ -57,6 +57,7 @@ class RunStore(Store):
         self._writer = TraceWriter(folder, run.info["run_id"], seal_seconds)
         run.refresh()
         self._recorded = run
+        self._lost = run.lost
         self._retry_errors = retry_errors
         self._fresh: dict[str, Episode] = {}
         self._requested = set(run.requested)
@@ -65,7 +66,7 @@ class RunStore(Store):
         """See ``Store.recall``."""
         if rollout_id in self._fresh:
             return self._fresh[rollout_id]
-        if rollout_id not in self._recorded:
+        if rollout_id not in self._recorded or rollout_id in self._lost:
             return None
         episode = self._recorded[rollout_id]
         return None if self._retry_errors and episode.status == "error" else episode

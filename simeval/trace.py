@@ -228,19 +228,26 @@ class Index:
     def __init__(self, path: Path):
         self.path = path
 
-    def read(self) -> list[dict[str, Any]]:
-        """All complete lines; a last line cut short by a kill is left out."""
-        try:
-            raw = self.path.read_bytes()
-        except FileNotFoundError:
-            return []
-        entries = []
-        for number, line in enumerate(raw[: raw.rfind(b"\n") + 1].splitlines(), 1):
-            try:
-                entries.append(json.loads(line))
-            except ValueError:
-                raise TraceError(f"{self.path}, line {number} is not JSON; the index was altered") from None
-        return entries
+    def lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """All complete lines, each with its place in the file; a last line cut short by a kill is left out."""
+        if not self.path.exists():
+            return
+        with open(self.path, "rb") as file:
+            place = 0
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield place, json.loads(line)
+                except ValueError:
+                    raise TraceError(f"{self.path}, line {number} is not JSON; the index was altered") from None
+                place += len(line)
+
+    def line(self, place: int) -> dict[str, Any]:
+        """The line that begins at ``place``."""
+        with open(self.path, "rb") as file:
+            file.seek(place)
+            return json.loads(file.readline())
 
     def repair(self) -> None:
         """Cut off a last line that a kill left incomplete."""
@@ -294,10 +301,7 @@ class TraceWriter:
         with self._wake:
             self._check()
             self._pending.append(episode)
-            self._pending_bytes += sum(
-                sum(map(len, array.chunks)) if isinstance(array, Frames) else array.nbytes
-                for array in episode.source.arrays.values()
-            )
+            self._pending_bytes += _size(episode)
             if len(self._pending) >= _SHARD_EPISODES or self._pending_bytes >= _SHARD_BYTES:
                 self._wake.notify()
         while self._pending_bytes >= 4 * _SHARD_BYTES and self._failure is None:
@@ -313,7 +317,9 @@ class TraceWriter:
         self._thread.join()
         try:
             self._check()
-            self._seal()
+            while self._pending:
+                self._seal()
+            self._flush()
         finally:
             self._log.close()
             self._lock_file.close()
@@ -326,6 +332,8 @@ class TraceWriter:
                     return
             try:
                 self._seal()
+                while len(self._pending) >= _SHARD_EPISODES:
+                    self._seal()
             except BaseException as error:
                 self._failure = error
                 return
@@ -333,8 +341,8 @@ class TraceWriter:
     def _seal(self) -> None:
         with self._sealing:
             with self._wake:
-                batch, self._pending = self._pending, []
-                self._pending_bytes = 0
+                batch, self._pending = self._pending[:_SHARD_EPISODES], self._pending[_SHARD_EPISODES:]
+                self._pending_bytes = sum(map(_size, self._pending))
             if not batch:
                 self._flush()
                 return
@@ -350,7 +358,7 @@ class TraceWriter:
 
     def _adopt_unindexed(self) -> None:
         """Index the shards that were renamed into place just before a kill."""
-        known = {entry.get("shard") for entry in self._index.read()}
+        known = {entry.get("shard") for _, entry in self._index.lines()}
         for path in sorted(self._traces.glob("*.h5")):
             if path.name not in known:
                 for episode in read_episodes(path):
@@ -367,6 +375,14 @@ class TraceWriter:
     def _check(self) -> None:
         if self._failure is not None:
             raise TraceError(f"the trace in {self.folder} cannot be written: {self._failure}") from self._failure
+
+
+def _size(episode: Episode) -> int:
+    """Bytes of an unsealed episode's arrays, as compressed as they are."""
+    return sum(
+        sum(map(len, array.chunks)) if isinstance(array, Frames) else array.nbytes
+        for array in episode.source.arrays.values()
+    )
 
 
 def index_entry(episode: Episode, shard: str) -> dict[str, Any]:

@@ -152,7 +152,8 @@ class SharesSnapshots(Toy):
 
     def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
         columns = self.world._slots  # type: ignore[attr-defined]
-        return [Snapshot(self.snapshot_fingerprint, {name: column[slot] for name, column in columns.items()}) for slot in slots]
+        own = self.snapshot_fingerprint
+        return [Snapshot(own, {name: column[slot] for name, column in columns.items()}) for slot in slots]
 
 
 class RestoresAnything(Toy):

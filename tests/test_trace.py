@@ -236,6 +236,19 @@ def test_a_run_of_another_world_or_policy_cannot_be_resumed(tmp_path: Path) -> N
         folder.resume(path, folder.Manifest({}, {"world": "toy"}, {"world": {"expert": "Other"}}))
 
 
+def test_what_was_in_a_file_that_is_gone_is_made_again(tmp_path: Path) -> None:
+    path = make_folder(tmp_path / "run")
+    study(RunStore(path, seal_seconds=600), episodes=1)
+    (gone,) = (path / "traces").glob("*.h5")
+    reference = study(RunStore(path, seal_seconds=600), episodes=2)
+    gone.unlink()
+    assert len(Run(path).lost) == 8
+    study(RunStore(path), episodes=2)
+    assert not Run(path).lost
+    assert_same_run(Run(path), study(MemoryStore(), episodes=2))
+    assert len(reference) == 16
+
+
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "other schema", "gone"])
 def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, damage: str) -> None:
     path = make_folder(tmp_path / "run")

@@ -56,7 +56,8 @@ class Faulty(Delegate):
         self.check_snapshots(snapshots)
         for slot, snapshot in zip(slots, snapshots, strict=True):
             self._seeds[slot] = snapshot.state["seed"]
-        return self.world.restore(slots, [Snapshot(self.world.snapshot_fingerprint, s.state["state"]) for s in snapshots])
+        own = self.world.snapshot_fingerprint
+        return self.world.restore(slots, [Snapshot(own, snapshot.state["state"]) for snapshot in snapshots])
 
     def _due(self, slots: Sequence[int], keys: Sequence[StepKey]) -> dict[int, Fault]:
         due = {}
