@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from simeval.provenance import hardware, versions
@@ -54,7 +55,7 @@ def doctor() -> int:
     for item in _ITEMS:
         version, problem = _installed(item)
         missing += problem is not None and item.remedy == "pip install simeval"
-        table.add_row(_mark(problem is None), item.distribution, version, item.purpose, problem or "")
+        table.add_row(_mark(problem is None), item.distribution, version, item.purpose, escape(problem or ""))
     works, reason = _renders()
     table.add_row(
         _mark(works),
