@@ -15,6 +15,22 @@ from envs.object_capture import ObjectCapture
 from simeval.errors import SnapshotError
 
 _ASSETS = ("mesh", "tex_", "hfield_", "skin_", "bvh_", "oct_", "name", "paths", "text_", "tuple_", "numeric_")
+_STATE = frozenset(
+    (
+        "qpos",
+        "qvel",
+        "act",
+        "qacc_warmstart",
+        "ctrl",
+        "qfrc_applied",
+        "xfrc_applied",
+        "mocap_pos",
+        "mocap_quat",
+        "userdata",
+        "plugin_state",
+    )
+)
+"""Arrays of ``MjData`` that are in the integration state already."""
 
 
 class Capture:
@@ -61,7 +77,8 @@ class PhysicsCapture:
         # One buffer begins with these; arrays in the arena (contacts, constraints) move and change size at every step.
         start = _address(data_fields["qpos"] if model.nq else data_fields["xfrc_applied"])
         fixed = {n: a for n, a in data_fields.items() if 0 <= _address(a) - start < data.nbuffer}
-        self._derived = [a for n, a in sorted(fixed.items()) if a.dtype == np.float64] + [data_fields["energy"]]
+        floats = {n: a for n, a in fixed.items() if a.dtype == np.float64 and n not in _STATE}
+        self._derived = [a for _, a in sorted({**floats, "energy": data_fields["energy"]}.items())]
         self._ends = np.cumsum([a.size for a in self._derived])
         options = {f"opt.{n}": a for n, a in _arrays(model.opt).items()}
         lights = {f"vis.headlight.{n}": a for n, a in _arrays(model.vis.headlight).items()}

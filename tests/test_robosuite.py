@@ -100,7 +100,7 @@ def test_snapshots_continue_in_a_fresh_process():
     assert_conforms(check_world(partial(Robosuite, "Lift"), steps=20, only=[FRESH_PROCESS]))
 
 
-@pytest.mark.parametrize("task", ["lift", "door"])
+@pytest.mark.parametrize("task", ["lift", pytest.param("door", marks=pytest.mark.slow)])
 def test_numbers_are_those_of_robosuite_stepped_by_itself(task, request):
     import robosuite
 
