@@ -24,7 +24,7 @@ from policies.tabletop import TabletopExpert
 from simeval import Engine, MemoryStore, MonteCarlo, Policy, RunStore, Setting, Store, World, folder
 from simeval.noise import Stream
 
-REPEATS = 3
+REPEATS = 5
 METAWORLD_TASKS = (
     "reach-v3",
     "push-v3",
