@@ -103,7 +103,7 @@ class Schedule:
             task.report(stop.value)
             return
         if isinstance(asked, Parallel):
-            self._broods.append(_Brood(iter(asked.protocols), task))
+            self._broods.appendleft(_Brood(iter(asked.protocols), task))
             return
         rollouts = list(asked)
         for rollout in rollouts:
