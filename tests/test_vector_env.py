@@ -1,6 +1,8 @@
 """Worlds as Gymnasium environments: Gymnasium's own checks, its wrappers, and learners written for it."""
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -9,9 +11,12 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
+from envs.metaworld import MetaWorld
+from envs.tabletop import Tabletop
 from simeval.errors import ActionError, ConfigError
 from simeval.testing import Faulty, ToyExpert, ToySimulator, ToyWorldModel
 from simeval.vector import WorldVectorEnv, as_env, as_vector_env
+from simeval.world import World
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 
@@ -273,3 +278,23 @@ def test_stable_baselines3_sees_the_end_of_an_episode():
     np.testing.assert_array_equal(np.stack([info["terminal_observation"]["state"] for info in infos]), expected)
     assert all(info["TimeLimit.truncated"] for info in infos)
     assert not np.array_equal(observation["state"], expected)
+
+
+@pytest.mark.parametrize(
+    "make", [partial(Tabletop, "reach"), partial(MetaWorld, "reach-v3")], ids=["tabletop", "metaworld"]
+)
+def test_real_simulators_pass_gymnasiums_checks_and_step_as_vectors(make: Callable[..., World]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*Box observation space m(in|ax)imum value is.*infinity")
+        single = as_env(make(num_slots=1))
+        check_env(single, skip_render_check=True)
+    single.close()
+    envs = as_vector_env(make(num_slots=3), horizon=5)
+    observation, _ = envs.reset(seed=2)
+    assert observation["state"].shape[0] == 3
+    assert len(np.unique(observation["state"], axis=0)) == 3
+    for step in range(6):
+        *_, truncated, _ = envs.step(envs.action_space.sample())
+        assert truncated.all() == (step == 4)
+    envs.close()
