@@ -14,6 +14,7 @@ import numpy as np
 
 from envs.capture import Capture
 from envs.metaworld_quick import quickened
+from envs.mujoco_log import log_mujoco_warnings
 from envs.rendering import RendererPool
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import StepKey
@@ -73,6 +74,7 @@ class MetaWorld(SimulatorWorld):
         max_simulators: int | None = None,
         name: str = "metaworld",
     ):
+        log_mujoco_warnings()
         self._package = _package()
         for camera in cameras:
             if camera not in CAMERAS:

@@ -5,7 +5,6 @@ control step is one rollout of a fixed number of substeps from a cold solver (ze
 complete state: a snapshot is a copy of it, and a result depends on nothing that a worker thread did before.
 """
 
-import logging
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import mujoco
 import numpy as np
 from mujoco.rollout import Rollout
 
+from envs.mujoco_log import log_mujoco_warnings
 from simeval.errors import ConfigError, SnapshotError, UnsupportedError
 from simeval.noise import StepKey
 from simeval.types import Snapshot, Start, TimeStep
@@ -23,8 +23,6 @@ from simeval.world import World
 PHYSICS = mujoco.mjtState.mjSTATE_FULLPHYSICS
 SPEED_LIMIT = 1e4
 """A generalised speed [m/s or rad/s] above this one is a simulation that blew up."""
-
-_log = logging.getLogger(__name__)
 
 
 class MujocoBatch(World):
@@ -145,7 +143,7 @@ class MujocoBatch(World):
     def _simulate(self, slots: Sequence[int], records: np.ndarray, controls: np.ndarray) -> dict[int, str]:
         """One control step of physics, in place; rows that went bad keep their record and are returned with why."""
         if self._pool is None:  # not in the constructor: a pool of threads does not survive a fork
-            _log_mujoco_warnings()
+            log_mujoco_warnings()
             self._pool = Rollout(nthread=self.threads if self.threads > 1 else 0)
             self._workers = [mujoco.MjData(self.models[0]) for _ in range(self.threads)]
         count = len(slots)
@@ -209,9 +207,3 @@ def _as_bytes(records: np.ndarray) -> np.ndarray:
 
 def _finite(physics: np.ndarray) -> np.ndarray:
     return np.isfinite(physics).all(axis=1)
-
-
-def _log_mujoco_warnings() -> None:
-    """Send MuJoCo's warnings to ``logging`` instead of a MUJOCO_LOG.TXT in the working directory, unless handled."""
-    if mujoco.get_mju_user_warning() is None:
-        mujoco.set_mju_user_warning(_log.warning)

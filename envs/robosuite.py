@@ -12,6 +12,7 @@ import mujoco
 import numpy as np
 
 from envs.capture import Capture
+from envs.mujoco_log import log_mujoco_warnings
 from envs.rendering import RendererPool
 from envs.robosuite_speed import quicken
 from simeval.errors import ConfigError, MissingPackageError, unknown
@@ -93,6 +94,7 @@ class Robosuite(SimulatorWorld):
         max_simulators: int | None = None,
         name: str = "robosuite",
     ):
+        log_mujoco_warnings()
         suite = _load_robosuite()
         tasks = (task,) if isinstance(task, str) else tuple(task)
         robots = (robots,) if isinstance(robots, str) else None if robots is None else tuple(robots)
