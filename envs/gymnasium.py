@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box, Dict
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from envs.gymnasium_simulator import GymnasiumSimulator, MujocoSimulator, ReplayedSimulator
+from envs.gymnasium_simulator import SUCCESS_KEYS, GymnasiumSimulator, MujocoSimulator, ReplayedSimulator
 from envs.rendering import RendererPool
 from simeval.errors import ConfigError, UnsupportedError, unknown
 from simeval.noise import StepKey
@@ -32,8 +32,12 @@ class GymnasiumWorld(SimulatorWorld):
 
     A start's ``seed`` goes to ``env.reset(seed=...)``, so a bare loop finds the same initial state. Draws from the
     environment's ``np_random`` while it steps come from the step's key. The time limit is lifted: it is ``horizon``,
-    and the engine's to apply. ``success`` is ``info["is_success"]`` or ``info["success"]``; where an environment gives
-    neither it is never true, and returns are what to compare.
+    and the engine's to apply.
+
+    ``TimeStep.success`` is ``info["is_success"]`` or ``info["success"]``. Whether the environment gives one of them is
+    found out by a reset and a step when the World is built; where it gives neither, ``success_hold`` is 0: no success
+    is defined, and returns are what is compared. ``success`` overrides what was found: true for an environment that
+    speaks of success only later in an episode, false to go by returns all the same.
 
     A snapshot of a ``MujocoEnv`` is its complete state; ``signals`` are then ``qpos`` and ``qvel``. Of any other
     environment it is the start, the actions and the keys of the steps since the reset: restoring replays them, which
@@ -48,6 +52,7 @@ class GymnasiumWorld(SimulatorWorld):
         num_slots: int = 1,
         kwargs: Mapping[str, Any] | None = None,
         control_dt: float | None = None,
+        success: bool | None = None,
         cameras: Sequence[str] = (),
         image_size: int = 128,
         render_profile: str = "fast",
@@ -61,6 +66,7 @@ class GymnasiumWorld(SimulatorWorld):
         self._cameras = tuple(cameras)
         self._image_size = image_size
         self._renderers = RendererPool(render_profile, 2 * num_slots)
+        self._success = False
         self._horizons = {task: _spec(task).max_episode_steps or _DEFAULT_HORIZON for task in ids}
         probes = [(task, self._simulator_of(task)) for task in ids]
         first = probes[0][1].env
@@ -77,10 +83,11 @@ class GymnasiumWorld(SimulatorWorld):
         dt = _control_dt(first) if control_dt is None else control_dt
         action_space = first.action_space
         assert isinstance(action_space, Box)
+        self._success = _common_success({task: probe.env for task, probe in probes}) if success is None else success
         for _, probe in probes:
             probe.close()
         versions = " ".join(f"{package} {version(package)}" for package in ("gymnasium", "mujoco", "numpy"))
-        settings = json.dumps(self._kwargs, sort_keys=True, default=str)
+        settings = f"{json.dumps(self._kwargs, sort_keys=True, default=str)} success={self._success}"
         super().__init__(
             name=name,
             num_slots=num_slots,
@@ -94,6 +101,7 @@ class GymnasiumWorld(SimulatorWorld):
             signals=signals,
             max_simulators=max_simulators,
         )
+        self.success_hold = int(self._success)
 
     def start(self, task: str, seed: int) -> Start:
         """See ``World.start``; the instruction is to maximise the return."""
@@ -135,10 +143,10 @@ class GymnasiumWorld(SimulatorWorld):
             for camera in self._cameras:
                 if camera not in names:
                     raise unknown(f"camera of {task!r}", camera, names)
-            return MujocoSimulator(task, env, self._cameras, self._image_size, self._renderers)
+            return MujocoSimulator(task, env, self._success, self._cameras, self._image_size, self._renderers)
         if self._cameras:
             raise UnsupportedError(f"environment {task!r} is not a MujocoEnv: leave world.cameras empty")
-        return ReplayedSimulator(env)
+        return ReplayedSimulator(env, self._success)
 
 
 def _spec(task: str) -> EnvSpec:
@@ -167,6 +175,29 @@ def _make(task: str, kwargs: Mapping[str, Any]) -> gymnasium.Env:
     while isinstance(env, (TimeLimit, OrderEnforcing, PassiveEnvChecker)):
         env = env.env
     return env
+
+
+def _common_success(envs: Mapping[str, gymnasium.Env]) -> bool:
+    """Whether the environments report success; ``ConfigError`` where some do and others do not."""
+    reporting = [task for task, env in envs.items() if _reports_success(task, env)]
+    if reporting and len(reporting) < len(envs):
+        silent = [task for task in envs if task not in reporting]
+        raise ConfigError(
+            f"of the environments of one world, {', '.join(reporting)} report success and {', '.join(silent)} do not; "
+            "put them in worlds of their own, or say world.success=true or false"
+        )
+    return bool(reporting)
+
+
+def _reports_success(task: str, env: gymnasium.Env) -> bool:
+    space = env.action_space
+    assert isinstance(space, Box)
+    still = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
+    try:
+        infos = [env.reset(seed=0)[1], env.step(still)[4]]
+    except Exception as error:
+        raise ConfigError(f"environment {task!r} cannot be reset and stepped: {error}") from error
+    return any(key in info for info in infos for key in SUCCESS_KEYS)
 
 
 def _observations(space: gymnasium.Space) -> Mapping[str, Box]:

@@ -17,16 +17,22 @@ from simeval.noise import Key, StepKey
 from simeval.simulator import Simulator, SimulatorStep
 from simeval.types import Start
 
+SUCCESS_KEYS = ("is_success", "success")
+"""Entries of ``info`` by which environments say that their goal holds."""
 _PICTURE_SIZE = 256
 _FOLLOWING_CAMERA = "track"
 _NOT_STATE = ("gymnasium.spaces", "gymnasium.envs.registration", "gymnasium.envs.mujoco.mujoco_rendering")
 
 
 class GymnasiumSimulator(Simulator):
-    """An environment whose ``np_random`` draws from the step's key while it steps, so that it holds no generator."""
+    """An environment whose ``np_random`` draws from the step's key while it steps, so that it holds no generator.
 
-    def __init__(self, env: gymnasium.Env):
+    ``success``: whether ``info["is_success"]`` or ``info["success"]`` says that the goal holds.
+    """
+
+    def __init__(self, env: gymnasium.Env, success: bool):
         self.env = env
+        self._reports = success
         self._draws = _KeyedDraws()
 
     def reset(self, start: Start, key: StepKey) -> SimulatorStep:
@@ -57,7 +63,7 @@ class GymnasiumSimulator(Simulator):
             float(reward),
             bool(terminated),
             bool(truncated),
-            bool(info.get("is_success", info.get("success", False))),
+            self._reports and any(bool(info[key]) for key in SUCCESS_KEYS if key in info),
             self.signals(),
         )
 
@@ -65,8 +71,16 @@ class GymnasiumSimulator(Simulator):
 class MujocoSimulator(GymnasiumSimulator):
     """A ``MujocoEnv``: a snapshot is its complete state."""
 
-    def __init__(self, name: str, env: gymnasium.Env, cameras: Sequence[str], size: int, renderers: RendererPool):
-        super().__init__(env)
+    def __init__(
+        self,
+        name: str,
+        env: gymnasium.Env,
+        success: bool,
+        cameras: Sequence[str],
+        size: int,
+        renderers: RendererPool,
+    ):
+        super().__init__(env, success)
         assert isinstance(env.unwrapped, MujocoEnv)
         self._name = name
         self._model: mujoco.MjModel = env.unwrapped.model
@@ -136,8 +150,8 @@ class MujocoSimulator(GymnasiumSimulator):
 class ReplayedSimulator(GymnasiumSimulator):
     """Any other environment: a snapshot is its start, actions and step keys, and restoring runs them again."""
 
-    def __init__(self, env: gymnasium.Env):
-        super().__init__(env)
+    def __init__(self, env: gymnasium.Env, success: bool):
+        super().__init__(env, success)
         self._start: Start
         self._actions: list[np.ndarray] = []
         self._keys: list[tuple[int, str]] = []

@@ -1,20 +1,21 @@
 """Two runs side by side: paired where they share starts and noise, and what a difference between them may be due to."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simeval import stats
 from simeval.errors import ConfigError
-from simeval.outcomes import COUNTED, Arm, Outcome, labels, read_outcomes
-from simeval.pairing import compare_paired, match
+from simeval.outcomes import COUNTED, Arm, Outcome, labels, measure, read_outcomes
+from simeval.pairing import LEVEL, compare_paired, contested, match
 from simeval.reader import Run
-from simeval.wording import p_value, points
+from simeval.summaries import mean
+from simeval.wording import bounds_of, difference, p_value
 
 SCHEMA = "simeval-comparison/1"
 _MATCHED_SHARE = 0.5
 """Runs are compared as paired if at least this share of the smaller side's episodes match."""
 _NO_MATTER = ("run_id", "config.run", "config.hydra", "began", "config.world.num_slots", "config.policy.device")
-_LEVEL = 0.05
 
 
 def compare(
@@ -30,8 +31,9 @@ def compare(
     ``policies`` maps names in A to names in B; without it, equal names are compared, and where each run has one policy,
     those two. Episodes of the tasks that both runs have are matched by start and noise, and compared as pairs (exact
     McNemar, Newcombe's paired interval); where fewer than half match, as independent samples (Barnard, Newcombe's
-    unpaired interval). ``detect`` is the difference in success rate to plan for. Raises ``ConfigError`` for runs with
-    nothing in common.
+    unpaired interval). Where a side's world defines no success, returns are compared: as pairs by the sign-flip test
+    and its interval, as independent samples by Welch's. ``detect`` is the difference in success rate to plan for.
+    Raises ``ConfigError`` for runs with nothing in common.
     """
     sides = [_roots(run) for run in (run_a, run_b)]
     tasks = _common_tasks(run_a, run_b, sides)
@@ -45,7 +47,8 @@ def compare(
     adjusted = stats.holm([item["p"] for item in compared])
     for item, p in zip(compared, adjusted, strict=True):
         item["p_holm"] = p
-        item["plan"] = _plan(item, detect)
+        item["contested"] = contested(bounds_of(item), p)
+        item["plan"] = _plan(item, detect) if item["measure"] == "success" else None
         item["conclusion"] = _conclusion(item, confidence)
     return {
         "schema": SCHEMA,
@@ -95,34 +98,50 @@ def _compare_arms(first: Sequence[Outcome], second: Sequence[Outcome], confidenc
     successes, sizes = [sum(o.succeeded for o in side) for side in counted], [len(side) for side in counted]
     if min(sizes) == 0:
         raise ConfigError("one of the runs has no finished episode of a policy to compare; resume it first")
-    rates = {
-        side: {"successes": won, "n": n, "rate": won / n, "wilson": _bounds(stats.wilson(won, n, confidence))}
-        for side, won, n in zip(("rate_a", "rate_b"), successes, sizes, strict=True)
-    }
+    by_return = "return" in (measure(counted[0]), measure(counted[1]))
+    returns = [[o.summary.total_reward for o in side if o.summary is not None] for side in counted]
+    outcome: dict[str, Any] = {}
+    for letter, won, n, gained in zip("ab", successes, sizes, returns, strict=True):
+        if by_return:
+            outcome[f"return_{letter}"] = mean(gained, confidence)
+        else:
+            wilson = _bounds(stats.wilson(won, n, confidence))
+            outcome[f"rate_{letter}"] = {"successes": won, "n": n, "rate": won / n, "wilson": wilson}
+    if by_return and None in outcome.values():
+        raise ConfigError("one of the runs has no finite return of a policy to compare")
     pairs, _ = match(first, second)
     share = len(pairs) / min(sizes)
     paired = compare_paired(first, second, confidence) if share >= _MATCHED_SHARE else None
     if paired is not None:
         why = f"{len(pairs)} starts with their noise are in both runs ({sizes[0]} and {sizes[1]} episodes counted)"
-        discordant = [
-            {"task": a.task, "a": a.id, "b": b.id, "succeeded": "a" if a.succeeded else "b"}
-            for a, b in pairs
-            if a.succeeded != b.succeeded
-        ]
-        return {"kind": "paired", "why": why, **rates, **paired, "discordant": discordant}
-    interval = stats.unpaired_difference(successes[0], sizes[0], successes[1], sizes[1], confidence)
-    test = stats.barnard(successes[0], sizes[0], successes[1], sizes[1])
+        result = {"kind": "paired", "why": why, **outcome, **paired}
+        return result if by_return else {**result, "discordant": _discordant(pairs)}
     why = f"only {len(pairs)} starts of {min(sizes)} are in both runs" if pairs else "the runs share no start and noise"
+    result = {"kind": "unpaired", "why": why, "measure": "return" if by_return else "success", **outcome}
+    if by_return:
+        first_finite, second_finite = ([value for value in gained if math.isfinite(value)] for gained in returns)
+        interval, test = stats.welch(first_finite, second_finite, confidence)
+        bounds = {"interval": _bounds(interval) if math.isfinite(interval.low) else None}
+    else:
+        interval = stats.unpaired_difference(successes[0], sizes[0], successes[1], sizes[1], confidence)
+        test = stats.barnard(successes[0], sizes[0], successes[1], sizes[1])
+        bounds = {"newcombe": _bounds(interval)}
     return {
-        "kind": "unpaired",
-        "why": why,
-        **rates,
+        **result,
         "n": min(sizes),
         "difference": interval.estimate,
-        "newcombe": _bounds(interval),
+        **bounds,
         "p": test.p,
         "test": test.method,
     }
+
+
+def _discordant(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[dict[str, Any]]:
+    return [
+        {"task": a.task, "a": a.id, "b": b.id, "succeeded": "a" if a.succeeded else "b"}
+        for a, b in pairs
+        if a.succeeded != b.succeeded
+    ]
 
 
 def _bounds(interval: stats.Interval) -> list[float]:
@@ -150,19 +169,31 @@ def _plan(item: Mapping[str, Any], detect: float) -> dict[str, Any]:
 
 def _conclusion(item: Mapping[str, Any], confidence: float) -> str:
     n, gain, plan = item["n"], item["difference"], item["plan"]
-    low, high = (points(bound, n) for bound in item["newcombe"])
-    evidence = f"{100 * confidence:g} % interval {low} to {high}, {item['test']} p = {p_value(item['p_holm'])}"
+    estimate, *ends = difference(dict(item))
+    level = f"{100 * confidence:g} % interval"
+    if not ends:
+        interval = f"too few episodes for a {level}"
+    elif item["contested"]:
+        interval = f"approximate {level} {' to '.join(ends)}: it leaves out 0, but the test decides"
+    else:
+        interval = f"{level} {' to '.join(ends)}"
+    evidence = f"{interval}, {item['test']} p = {p_value(item['p_holm'])}"
     unit = "pairs" if item["kind"] == "paired" else "episodes a side"
     size = f"{n} {unit}"
-    if item["p_holm"] < _LEVEL:
+    what = "succeeds more often" if item["measure"] == "success" else "has a higher return"
+    gained = f"{estimate} points" if item["measure"] == "success" else f"a mean return of {estimate}"
+    if item["p_holm"] < LEVEL:
         side, than = ("A", "B") if gain > 0 else ("B", "A")
-        return f"{side} succeeds more often than {than}: {points(gain, n)} points over {size} ({evidence})."
+        return f"{side} {what} than {than}: {gained} over {size} ({evidence})."
+    verdict = f"No difference is shown: {gained} over {size} ({evidence})"
+    if plan is None:
+        return f"{verdict}."
     more = (
         f"{plan['more']} more {unit} would show a difference of {100 * plan['detect']:g} points (power 0.8)"
         if plan["more"]
         else f"{size} are enough to have shown a difference of {100 * plan['detect']:g} points (power 0.8)"
     )
-    return f"No difference is shown: {points(gain, n)} points over {size} ({evidence}); {more}."
+    return f"{verdict}; {more}."
 
 
 def differences(info_a: Mapping[str, Any], info_b: Mapping[str, Any]) -> list[dict[str, Any]]:

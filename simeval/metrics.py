@@ -24,11 +24,11 @@ def summarise(reward: np.ndarray, success: np.ndarray, success_hold: int = 1, he
 
     An episode succeeds if its goal held for at least ``success_hold`` consecutive steps; what held for fewer is
     transient and does not count, and nor does what held before the first step, except in a branch, whose goal had held
-    for ``held`` steps when it forked.
+    for ``held`` steps when it forked. With ``success_hold`` 0 no success is defined, and the episode has none.
     """
     if reward.shape != success.shape or reward.ndim != 1:
         raise ValueError(f"reward and success must both be [T]; received {reward.shape} and {success.shape}")
-    step = hold_step(success, success_hold, held)
+    step = hold_step(success, success_hold, held) if success_hold else None
     return EpisodeSummary(step is not None, step, len(reward), float(np.sum(reward, dtype=np.float64)))
 
 

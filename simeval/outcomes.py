@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -27,13 +27,17 @@ _EPISODES_PER_OPEN = 256
 NOMINAL = "nominal"
 """The condition of a rollout without perturbations."""
 
+Measure = Literal["success", "return"]
+"""What an episode is judged by: its success, or its return where the World defines no success."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Arm:
     """One of the things being compared: a policy, under a condition (axes and levels of perturbation), in a world.
 
     ``world`` is empty where each task is played in one world only: there the world is part of the task, and a policy's
-    episodes in all worlds belong together.
+    episodes in all worlds belong together; but among several worlds, one that defines no success stands by itself,
+    since returns of different worlds have no common scale.
     """
 
     policy: str
@@ -64,7 +68,7 @@ def labels(arms: Iterable[Arm]) -> dict[Arm, str]:
         text = arm.policy
         if len(conditions) > 1:
             text += f" · {arm.condition}"
-        return text + (f" @ {arm.world}" if len(worlds) > 1 else "")
+        return text + (f" @ {arm.world}" if len(worlds) > 1 and arm.world else "")
 
     return {arm: label(arm) for arm in arms}
 
@@ -74,11 +78,13 @@ class Outcome:
     """One requested rollout: what became of it (``status``, with ``reason``), and its summary where there is one.
 
     ``pair`` identifies the start and noise that it shares with the rollouts of other arms; ``ever`` and ``final`` say
-    whether the goal held after any step, and after the last one.
+    whether the goal held after any step, and after the last one. ``success_hold`` is 0 where the world defines no
+    success.
     """
 
     id: str
     arm: Arm
+    world: str
     task: str
     pair: bytes
     branch: bool
@@ -93,6 +99,12 @@ class Outcome:
     def succeeded(self) -> bool:
         """Whether it counts as a success (anything but a counted episode does not)."""
         return self.status == COUNTED and self.summary is not None and self.summary.success
+
+
+def measure(outcomes: Iterable[Outcome]) -> Measure:
+    """``"return"`` if there are outcomes and none of their worlds defines success, else ``"success"``."""
+    holds = {outcome.success_hold for outcome in outcomes}
+    return "return" if holds == {0} else "success"
 
 
 def pair_key(rollout: Rollout) -> bytes:
@@ -123,14 +135,29 @@ def read_outcomes(run: Run) -> list[Outcome]:
     for outcome, path in found.values():
         _check_index(path, outcome, claims[outcome.id])
     outcomes = [found[id_][0] if id_ in found else _absent(run, id_, claims[id_][0], reasons[id_]) for id_ in claims]
-    return _with_worlds_told_apart_by_task(outcomes)
+    return _with_worlds_told_apart_by_task(_with_holds_of_worlds(outcomes))
+
+
+def _with_holds_of_worlds(outcomes: list[Outcome]) -> list[Outcome]:
+    """What was never run is judged like what was run in its world."""
+    without = {outcome.world for outcome in outcomes if outcome.success_hold == 0}
+    return [
+        replace(outcome, success_hold=0)
+        if outcome.status in (DROPPED, PENDING) and outcome.world in without
+        else outcome
+        for outcome in outcomes
+    ]
 
 
 def _with_worlds_told_apart_by_task(outcomes: list[Outcome]) -> list[Outcome]:
-    places = {(outcome.task, outcome.arm.world) for outcome in outcomes}
+    places = {(outcome.task, outcome.world) for outcome in outcomes}
+    worlds = {world for _, world in places}
     if len(places) > len({task for task, _ in places}):
         return outcomes
-    return [replace(outcome, arm=replace(outcome.arm, world="")) for outcome in outcomes]
+    return [
+        replace(outcome, arm=replace(outcome.arm, world="")) if outcome.success_hold or len(worlds) == 1 else outcome
+        for outcome in outcomes
+    ]
 
 
 def _absent(run: Run, id_: str, status: str, reason: str) -> Outcome:
@@ -144,6 +171,7 @@ def _absent(run: Run, id_: str, status: str, reason: str) -> Outcome:
     return Outcome(
         id_,
         Arm.of(rollout),
+        rollout.world,
         rollout.start.task,
         pair_key(rollout),
         rollout.parent is not None,
@@ -170,7 +198,7 @@ def _read_episode(name: str, group: h5py.Group) -> Outcome:
     if rollout.id != name:
         raise ValueError(f"it holds the rollout {rollout.id}")
     status, hold = attrs["status"], int(attrs["success_hold"])
-    identity = (name, Arm.of(rollout), rollout.start.task, pair_key(rollout), rollout.parent is not None)
+    identity = (name, Arm.of(rollout), rollout.world, rollout.start.task, pair_key(rollout), rollout.parent is not None)
     if status != "done":
         return Outcome(*identity, ERROR, success_hold=hold, reason=attrs["error"])
     success = _column(group, "success").astype(bool)
@@ -219,7 +247,8 @@ def _check_index(path: Path, outcome: Outcome, claim: tuple[Any, ...]) -> None:
 def _agree(summary: EpisodeSummary, success: Any, length: Any, total: Any) -> bool:
     same_return = math.isclose(summary.total_reward, total, rel_tol=1e-9, abs_tol=1e-9)
     same_return |= math.isnan(summary.total_reward) and math.isnan(total)
-    return summary.success == bool(success) and summary.length == int(length) and same_return
+    claimed = bool(success == 1)  # where no success is defined, the table has none, or not a number beside missing rows
+    return summary.success == claimed and summary.length == int(length) and same_return
 
 
 def _shown(summary: EpisodeSummary) -> str:

@@ -40,7 +40,8 @@ _COLUMNS = (
 class Run:
     """A recorded run, opened for reading.
 
-    ``run.episodes`` is a pandas table with a row per rollout requested; ``run[rollout_id]`` an ``Episode`` whose
+    ``run.episodes`` is a pandas table with a row per rollout requested (``success`` is none where the World defines no
+    success); ``run[rollout_id]`` an ``Episode`` whose
     arrays are read when asked for; ``iter(run)`` gives the finished episodes in the order in which they were sealed.
     """
 
@@ -179,7 +180,7 @@ class Run:
         if finished is not None:
             row |= {
                 "status": finished.status,
-                "success": finished.succeeded,
+                "success": finished.succeeded if finished.ending.success_hold else None,
                 "length": finished.length,
                 "return": finished.total_reward,
                 "success_step": finished.summary.success_step,

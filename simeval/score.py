@@ -1,7 +1,8 @@
 """The scores of a run, computed from its trace arrays alone, and ``scores.json``.
 
 Two denominators are always given: *counted* episodes (finished, and not solved before they began), and counted ones
-plus errors, an error being no success. Whatever was requested and not counted is listed with its reason.
+plus errors, an error being no success. Whatever was requested and not counted is listed with its reason. Episodes of
+worlds that define no success have no rates: their returns are the outcome (``measure`` is ``"return"``).
 """
 
 import itertools
@@ -10,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from simeval.folder import write_json
-from simeval.outcomes import COUNTED, Arm, Outcome, labels, read_outcomes
-from simeval.pairing import compare_paired
+from simeval.outcomes import COUNTED, Arm, Outcome, labels, measure, read_outcomes
+from simeval.pairing import compare_paired, contested
 from simeval.reader import Run
 from simeval.stats import holm
 from simeval.summaries import other_rules, over_tasks, rate, summary
-from simeval.wording import headline
+from simeval.wording import headline, undefined
 
 SCHEMA = "simeval-scores/1"
 
@@ -86,16 +87,21 @@ def _grouped(outcomes: Iterable[Outcome]) -> dict[Arm, list[Outcome]]:
 
 
 def _rule(roots: Sequence[Outcome], confidence: float) -> dict[str, Any]:
-    holds = sorted({outcome.success_hold for outcome in roots if outcome.summary is not None})
+    holds = sorted({o.success_hold for o in roots if o.summary is not None and o.success_hold})
     if len(holds) == 1:
         steps = f"{holds[0]} consecutive step" + ("s" if holds[0] > 1 else "")
     else:
         steps = f"as many consecutive steps as its world asks ({', '.join(map(str, holds)) or 'none recorded'})"
+    without = sorted({outcome.world for outcome in roots if not outcome.success_hold})
+    success = f"the goal holds for {steps} before the horizon"
+    if without:
+        success = (f"{success}; " if holds else "") + undefined(without)
     return {
-        "name": "held success, errors excluded",
-        "success": f"the goal holds for {steps} before the horizon",
+        "name": ("return" if measure(roots) == "return" else "held success") + ", errors excluded",
+        "success": success,
         "denominator": "episodes that finished and were not solved before their first action",
         "success_hold": holds,
+        "without_success": without,
         "confidence": confidence,
     }
 
@@ -111,6 +117,7 @@ def _pairs(by_arm: dict[Arm, list[Outcome]], names: dict[Arm, str], confidence: 
     adjusted = holm([pair["p"] for pair in found])
     for pair, p in zip(found, adjusted, strict=True):
         pair["p_holm"] = p
+        pair["contested"] = contested(pair["newcombe"] if pair["measure"] == "success" else pair["interval"], p)
     return found
 
 

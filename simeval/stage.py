@@ -115,11 +115,14 @@ class Stage:
             origin = origins[row]
             if origin is not None:
                 lane.step, lane.held, lane.held_at_first = origin.step, origin.held, origin.held
-            lane.solved_at_reset = lane.program.rollout.parent is None and bool(result.success[row])
+            lane.solved_at_reset = lane.program.rollout.parent is None and self._solved(result, row)
             inherits = origin is not None and lane.rollout.policy == lane.program.origin_policy
             self._begin_memory(lane, origin.memory if origin is not None and inherits else None)
         self._tape.begin([lanes[row].slot for row in rows if lanes[row].recording])
         self._observe(lanes, rows, result)
+
+    def _solved(self, result: TimeStep, row: int) -> bool:
+        return self.world.success_hold > 0 and bool(result.success[row])
 
     def _begin_memory(self, lane: Lane, memory: Memory | None) -> None:
         name = lane.rollout.policy
@@ -214,7 +217,7 @@ class Stage:
                 continue
             lane.step += 1
             lane.held = lane.held + 1 if good else 0
-            solved = lane.rollout.stop_on_success and lane.held >= hold
+            solved = lane.rollout.stop_on_success and 0 < hold <= lane.held
             if lane.step == lane.until and not lane.recording:
                 handing_on.append(lane)
             elif dead or truncated[row] or solved or lane.step == lane.until:

@@ -7,7 +7,7 @@ from typing import Any
 
 from simeval import stats
 from simeval.noise import Key
-from simeval.outcomes import COUNTED, ERROR, SOLVED_AT_RESET, Outcome
+from simeval.outcomes import COUNTED, ERROR, SOLVED_AT_RESET, Outcome, measure
 
 _BOOTSTRAP = Key(0)
 _FEWEST_TASKS = 5
@@ -15,21 +15,28 @@ _FEWEST_TASKS = 5
 
 
 def rate(outcomes: Sequence[Outcome], confidence: float) -> dict[str, Any]:
-    """Success rates of a group in both denominators: counted episodes, and these plus errors."""
-    counted = [outcome for outcome in outcomes if outcome.status == COUNTED]
-    errors = sum(outcome.status == ERROR for outcome in outcomes)
-    successes = sum(outcome.succeeded for outcome in counted)
+    """Success rates of a group in both denominators: counted episodes, and these plus errors.
+
+    Episodes of worlds that define no success are left out; where there are no others, ``measure`` is ``"return"``,
+    ``n`` counts them, and the rates are none.
+    """
+    by = measure(outcomes)
+    judged = [outcome for outcome in outcomes if by == "return" or outcome.success_hold]
+    counted = [outcome for outcome in judged if outcome.status == COUNTED]
+    errors = sum(outcome.status == ERROR for outcome in judged)
+    successes = None if by == "return" else sum(outcome.succeeded for outcome in counted)
     return {
+        "measure": by,
         **proportion(successes, len(counted), confidence),
         "errors": errors,
         "with_errors": proportion(successes, len(counted) + errors, confidence),
     }
 
 
-def proportion(successes: int, n: int, confidence: float) -> dict[str, Any]:
-    """A rate with its Wilson and Clopper–Pearson intervals; all none where nothing counts."""
-    if n == 0:
-        return {"n": 0, "successes": 0, "rate": None, "wilson": None, "clopper_pearson": None}
+def proportion(successes: int | None, n: int, confidence: float) -> dict[str, Any]:
+    """A rate with its Wilson and Clopper–Pearson intervals; none where nothing counts or no success is defined."""
+    if n == 0 or successes is None:
+        return {"n": n, "successes": successes, "rate": None, "wilson": None, "clopper_pearson": None}
     wilson, exact = stats.wilson(successes, n, confidence), stats.clopper_pearson(successes, n, confidence)
     return {
         "n": n,
@@ -71,7 +78,7 @@ def over_tasks(outcomes: Sequence[Outcome], confidence: float) -> dict[str, Any]
     """What to expect of other tasks like these: the mean of task rates, with a bootstrap over tasks."""
     by_task: dict[str, list[float]] = defaultdict(list)
     for outcome in outcomes:
-        if outcome.status == COUNTED:
+        if outcome.status == COUNTED and outcome.success_hold:
             by_task[outcome.task].append(float(outcome.succeeded))
     if len(by_task) < _FEWEST_TASKS:
         return None
@@ -83,6 +90,7 @@ def over_tasks(outcomes: Sequence[Outcome], confidence: float) -> dict[str, Any]
 
 def other_rules(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
     """What the same episodes would score under other rules in use: how much of a number is the rule."""
+    outcomes = [outcome for outcome in outcomes if outcome.success_hold]
     counted = [outcome for outcome in outcomes if outcome.status == COUNTED]
     errors = sum(outcome.status == ERROR for outcome in outcomes)
     solved = sum(outcome.status == SOLVED_AT_RESET for outcome in outcomes)

@@ -1,56 +1,158 @@
 """Results in words and readable numbers."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
+
+from simeval.pairing import LEVEL
 
 
 def headline(scores: dict[str, Any]) -> str:
     """The result in words, with its interval, its number of episodes and the name of its rule."""
     level = f"{100 * scores['rule']['confidence']:g} %"
-    rule = f"Rule: {scores['rule']['name']}."
-    arms = [arm for arm in scores["arms"] if arm["n"]]
-    if not arms:
+    told = [
+        _success(group, level) if group["measure"] == "success" else _returns(group, level)
+        for group in groups(scores)
+        if any(arm["n"] for arm in group["arms"])
+    ]
+    if not told:
         return "No episode counts yet, so there is no success rate."
+    return f"{' '.join(told)} Rule: {scores['rule']['name']}."
+
+
+def groups(scores: dict[str, Any]) -> list[dict[str, Any]]:
+    """The arms, tasks and pairs of scores, parted into those that are comparable.
+
+    All that is judged by success is one group; what is judged by its return is grouped by the tasks it was asked to do,
+    as returns of other tasks have another scale. ``without_success`` names a group's worlds that define no success.
+    """
+    doing: dict[str, list[str]] = {}
+    for row in scores["tasks"]:
+        doing.setdefault(row["arm"], []).append(row["task"])
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for arm in scores["arms"]:
+        tasks = () if arm["measure"] == "success" else tuple(sorted(doing.get(arm["arm"], ())))
+        found.setdefault((arm["measure"], tasks), []).append(arm)
+    parted: list[dict[str, Any]] = []
+    left = list(scores["pairs"])
+    for (measure, _), arms in sorted(found.items(), key=lambda item: item[0][0] == "return"):
+        names = {arm["arm"] for arm in arms}
+        mine = [pair["measure"] == measure and bool(names & {pair["a"], pair["b"]}) for pair in left]
+        pairs = [pair for pair, own in zip(left, mine, strict=True) if own]
+        left = [pair for pair, own in zip(left, mine, strict=True) if not own]
+        parted.append(
+            {
+                "measure": measure,
+                "arms": arms,
+                "tasks": [row for row in scores["tasks"] if row["arm"] in names],
+                "pairs": pairs,
+                "without_success": [
+                    world
+                    for world in scores["rule"]["without_success"]
+                    if measure == "return" and any(arm["world"] in ("", world) for arm in arms)
+                ],
+            }
+        )
+    return parted
+
+
+def undefined(worlds: Sequence[str]) -> str:
+    """That some worlds define no success."""
+    one = len(worlds) == 1
+    return f"world{'' if one else 's'} {' and '.join(worlds)} define{'s' if one else ''} no success"
+
+
+def _success(group: dict[str, Any], level: str) -> str:
+    arms = [arm for arm in group["arms"] if arm["n"]]
     ranked = sorted(arms, key=lambda arm: arm["rate"], reverse=True)
-    top = {arm["arm"] for arm in ranked[:2]}
-    pair = next((pair for pair in scores["pairs"] if {pair["a"], pair["b"]} == top), None)
+    pair = _pair_of(group, ranked)
     if pair is not None:
-        return f"{_pair_in_words(pair, len(arms), len(scores['pairs']), level)} {rule}"
+        return _pair_in_words(pair, len(arms), len(group["pairs"]), level)
     best = ranked[0]
     lead = "" if len(arms) == 1 else f"Highest of {len(arms)}: "
     interval = " to ".join(percent(bound, best["n"]) for bound in best["wilson"])
     rate = percent(best["rate"], best["n"])
     return (
         f"{lead}{best['arm']} succeeded in {best['successes']} of {best['n']} episodes, {rate} ({level} interval "
-        f"{interval}, Wilson). {rule}"
+        f"{interval}, Wilson)."
     )
 
 
-_LEVEL = 0.05
-"""The family-wise error at which a difference is called one."""
+def _pair_of(group: dict[str, Any], ranked: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    top = {arm["arm"] for arm in ranked[:2]}
+    return next((pair for pair in group["pairs"] if {pair["a"], pair["b"]} == top), None)
 
 
 def _pair_in_words(pair: dict[str, Any], arms: int, pairs: int, level: str) -> str:
-    better, worse = pair["a"], pair["b"]
-    only_better, only_worse = pair["only_a"], pair["only_b"]
-    gain, interval = pair["difference"], pair["newcombe"]
-    if gain < 0:
-        better, worse, only_better, only_worse = worse, better, only_worse, only_better
-        gain, interval = -gain, [-bound for bound in reversed(interval)]
-    lead = "On" if arms == 2 else f"The highest two of {arms}: on"
+    better, worse, gain, interval = _ordered(pair)
+    only_better, only_worse = (pair["only_a"], pair["only_b"])[:: 1 if better == pair["a"] else -1]
     size = f"{points(gain, pair['n']).lstrip('+')} points"
-    if pair["p_holm"] < _LEVEL:
+    if pair["p_holm"] < LEVEL:
         relation = f"{better} succeeded more often than {worse} by {size}"
     elif gain:
         relation = f"no difference is shown: {better} leads {worse} by {size}"
     else:
         relation = f"{better} and {worse} succeeded equally often"
-    bounds = " to ".join(points(bound, pair["n"]) for bound in interval)
-    adjusted = f", Holm over {pairs}" if pairs > 1 else ""
+    assert interval is not None
+    bounds = _caveat(pair, level, " to ".join(points(bound, pair["n"]) for bound in interval))
     return (
-        f"{lead} the same {pair['n']} starts and noise, {relation} "
-        f"({level} interval {bounds}). Only {better} succeeded on {only_better}, "
-        f"only {worse} on {only_worse}: exact McNemar p = {p_value(pair['p_holm'])}{adjusted}."
+        f"{_on(pair, arms)}, {relation} ({bounds}). Only {better} succeeded on {only_better}, "
+        f"only {worse} on {only_worse}: {pair['test']} p = {p_value(pair['p_holm'])}{_adjusted(pairs)}."
     )
+
+
+def _returns(group: dict[str, Any], level: str) -> str:
+    arms = [arm for arm in group["arms"] if arm["return"]]
+    where = undefined(group["without_success"])
+    if not arms:
+        return f"No episode has a finite return; {where}."
+    ranked = sorted(arms, key=lambda arm: arm["return"]["mean"], reverse=True)
+    pair = _pair_of(group, ranked)
+    if pair is not None:
+        means = ", ".join(f"{arm['arm']} {mean_return(arm['return'])[0]}" for arm in ranked[:2])
+        return f"{_return_pair_in_words(pair, len(arms), len(group['pairs']), level)}. Mean return {means}; {where}."
+    best = ranked[0]
+    mean, *ends = mean_return(best["return"])
+    lead = "" if len(arms) == 1 else f"Highest of {len(arms)}: "
+    interval = f" ({level} interval {' to '.join(ends)}, Student t)" if ends else ""
+    episodes = f"{best['n']} episode{'s' if best['n'] > 1 else ''}"
+    return f"{lead}{best['arm']} has mean return {mean}{interval} over {episodes}; {where}."
+
+
+def _return_pair_in_words(pair: dict[str, Any], arms: int, pairs: int, level: str) -> str:
+    better, worse, gain, interval = _ordered(pair)
+    size, *ends = quantities(gain, interval, signed=True)
+    size = size.lstrip("+")
+    if pair["p_holm"] < LEVEL:
+        relation = f"{better} has a higher return than {worse} by {size}"
+    elif gain:
+        relation = f"no difference is shown: {better} leads {worse} by a return of {size}"
+    else:
+        relation = f"{better} and {worse} have equal mean returns"
+    bounds = _caveat(pair, level, " to ".join(ends)) if ends else f"too few pairs for a {level} interval"
+    return f"{_on(pair, arms)}, {relation} ({bounds}): {pair['test']} p = {p_value(pair['p_holm'])}{_adjusted(pairs)}"
+
+
+def _on(pair: dict[str, Any], arms: int) -> str:
+    return ("On" if arms == 2 else f"The highest two of {arms}: on") + f" the same {pair['n']} starts and noise"
+
+
+def _ordered(pair: dict[str, Any]) -> tuple[str, str, float, list[float] | None]:
+    """The better and the worse of a pair, the gain, and its interval."""
+    bounds = bounds_of(pair)
+    if pair["difference"] >= 0:
+        return pair["a"], pair["b"], pair["difference"], bounds
+    return pair["b"], pair["a"], -pair["difference"], bounds and [-bound for bound in reversed(bounds)]
+
+
+def _caveat(pair: dict[str, Any], level: str, bounds: str) -> str:
+    if pair["contested"]:
+        return f"approximate {level} interval {bounds}: it leaves out 0, but the test decides"
+    return f"{level} interval {bounds}"
+
+
+def _adjusted(pairs: int) -> str:
+    return f", Holm over {pairs}" if pairs > 1 else ""
 
 
 _FINE = 100
@@ -71,3 +173,34 @@ def points(difference: float, n: int) -> str:
 def p_value(p: float) -> str:
     """A p-value for reading: three decimals, or a power of ten when smaller."""
     return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-")
+
+
+def bounds_of(row: dict[str, Any]) -> list[float] | None:
+    """The interval of a paired difference, of success rates or of returns."""
+    return row["newcombe"] if "newcombe" in row else row["interval"]
+
+
+def difference(row: dict[str, Any]) -> list[str]:
+    """A difference for reading, and the ends of its interval where there is one."""
+    bounds = bounds_of(row)
+    if "newcombe" in row:
+        return [points(value, row["n"]) for value in (row["difference"], *(bounds or ()))]
+    return quantities(row["difference"], bounds, signed=True)
+
+
+def mean_return(mean: dict[str, Any]) -> list[str]:
+    """A mean for reading, and the ends of its interval where there is one."""
+    return quantities(mean["mean"], mean["interval"])
+
+
+def quantities(value: float, bounds: Sequence[float] | None, signed: bool = False) -> list[str]:
+    """A number and its bounds, rounded to two digits of half the interval's width, or to four digits without one."""
+    half = (bounds[1] - bounds[0]) / 2 if bounds else 0.0
+    places = max(0, 1 - math.floor(math.log10(half))) if half > 0 else None
+    form = f".{places}f" if places is not None and places < 7 and abs(value) < 1e7 else ".4g"
+
+    def text(number: float) -> str:
+        shown = f"{number:{'+' if signed else ''}{form}}"
+        return shown.replace("-", "−") if float(shown) else shown.lstrip("+-")
+
+    return [text(number) for number in (value, *(bounds or ()))]

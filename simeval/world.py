@@ -38,7 +38,11 @@ class World(ABC):
     """The part of ``fingerprint`` that a state and its continuation depend on, not what is shown of it (cameras, image
     size): Worlds that agree in it exchange snapshots. Empty: all of it."""
     success_hold: int = 1
-    """For how many consecutive steps ``TimeStep.success`` must be true for the episode to count as a success."""
+    """For how many consecutive steps ``TimeStep.success`` must be true for the episode to count as a success.
+
+    0: this World defines no success. ``TimeStep.success`` is then never true, no success rate is made of its episodes,
+    and their returns are what is compared.
+    """
     perturbation_axes: frozenset[str] = frozenset()
     """Axes of ``Start.perturbations`` that this World applies itself."""
 

@@ -28,10 +28,12 @@ def test_an_episode_without_steps_has_no_success() -> None:
     assert (summary.success, summary.success_step, summary.length, summary.total_reward) == (False, None, 0, 0.0)
 
 
-@pytest.mark.parametrize("hold", [0, -1])
-def test_a_hold_of_no_steps_is_refused(hold: int) -> None:
-    with pytest.raises(ValueError, match="at least one step"):
-        summarise(np.zeros(2), np.ones(2, dtype=bool), hold)
+def test_a_hold_of_no_steps_defines_no_success_and_of_fewer_is_refused() -> None:
+    summary = summarise(np.ones(2), np.ones(2, dtype=bool), success_hold=0, held=3)
+    assert (summary.success, summary.success_step, summary.length, summary.total_reward) == (False, None, 2, 2.0)
+    for nonsense in (lambda: summarise(np.ones(2), np.ones(2, dtype=bool), -1), lambda: hold_step(np.ones(2), 0)):
+        with pytest.raises(ValueError, match="at least one step"):
+            nonsense()
 
 
 def test_arrays_of_different_lengths_are_refused() -> None:

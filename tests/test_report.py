@@ -15,6 +15,7 @@ from simeval.reader import Run
 from simeval.report import report
 from simeval.testing.runs import made_episode, made_episodes, made_rollout, write_made_run
 from simeval.video import episode_frames
+from simeval.wording import mean_return
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright")
 
@@ -200,3 +201,43 @@ def test_a_run_in_which_nothing_counts_still_has_a_report(tmp_path: Path) -> Non
     page = report(run).read_text()
     assert "no success rate" in page
     assert list(run.path.glob(".*.tmp")) == []
+
+
+@pytest.mark.browser
+def test_without_success_the_page_shows_returns_and_no_rate(browser: Any, tmp_path: Path) -> None:
+    episodes = [
+        made_episode(made_rollout(policy, "run", index), policy == "fast", success_hold=0)
+        for index in range(8)
+        for policy in ("fast", "slow")
+    ]
+    recorded = write_made_run(tmp_path / "returns", episodes)
+    report(recorded)
+    scores = json.loads((recorded.path / "scores.json").read_text())
+    opened = Opened(browser, recorded)
+    page = opened.page
+    for arm in scores["arms"]:
+        cell = page.locator(f'#tasks tr.total td.number[data-arm="{arm["arm"]}"]').inner_text()
+        assert cell.split()[0] == mean_return(arm["return"])[0]
+    shown = page.inner_text("#results") + page.inner_text("#overall") + page.inner_text("#pairs")
+    assert "%" not in shown.replace("95 %", "")
+    assert "Mean return by task" in shown
+    assert page.locator("#rate-controls").is_hidden()
+    assert page.locator("#filter-outcome button[data-value=success]").is_hidden()
+    levels = page.locator(".cell.finished").evaluate_all("cells => cells.map(c => c.style.getPropertyValue('--level'))")
+    assert len(levels) == 16
+    assert {"0.000", "1.000"} < set(levels)
+    page.locator(".cell.finished").first.click()
+    assert "Goal reached" not in page.inner_text("#panel")
+    assert opened.complaints == []
+    page.context.close()
+
+
+def test_a_lowest_and_a_highest_return_are_filmed_where_no_success_is_defined(tmp_path: Path) -> None:
+    episodes = [
+        made_episode(made_rollout("p", "pick", index), bool(index % 2), success_hold=0, image_size=64)
+        for index in range(4)
+    ]
+    recorded = write_made_run(tmp_path / "returns", episodes)
+    report(recorded, film=_film)
+    ranked = sorted(recorded, key=lambda episode: episode.total_reward)
+    assert {path.stem for path in (recorded.path / "videos").glob("*.mp4")} == {ranked[0].id, ranked[-1].id}

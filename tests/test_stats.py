@@ -247,3 +247,47 @@ def test_what_cannot_be_detected_is_said_to_be_none() -> None:
     assert stats.minimum_detectable_paired_effect(10, 0.0) is None
     with pytest.raises(ValueError, match="difference of zero"):
         stats.episodes_needed(0.5, 0.5)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=9))
+def test_the_sign_flip_test_is_the_share_of_sign_patterns_at_least_as_extreme(values: list[float]) -> None:
+    x = np.round(np.array(values), 3)
+    signs = np.array(np.meshgrid(*[[1, -1]] * len(x))).reshape(len(x), -1)
+    sums = np.abs(x @ signs)
+    expected = (sums >= abs(x.sum()) - 1e-9).mean()
+    assert stats.sign_flip(x, Key(0))[1].p == pytest.approx(min(1.0, expected))
+
+
+@given(st.lists(st.integers(-3, 4), min_size=1, max_size=16))
+def test_the_sign_flip_interval_leaves_out_zero_exactly_where_the_test_rejects_it(values: list[int]) -> None:
+    interval, test = stats.sign_flip(values, Key(0))
+    assert (interval.low > 1e-9 or interval.high < -1e-9) == (test.p <= 0.05)
+    assert interval.low <= interval.estimate + 1e-9
+    assert interval.estimate - 1e-9 <= interval.high
+
+
+def test_the_sign_flip_interval_covers_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    for n, draws in ((8, 2000), (20, 300)):
+        samples = 3.0 + generator.standard_t(3, (draws, n))
+        found = [stats.sign_flip(sample, Key(0))[0] for sample in samples]
+        covered = np.mean([interval.low <= 3.0 <= interval.high for interval in found])
+        assert covered == pytest.approx(0.95, abs=4 * math.sqrt(0.05 * 0.95 / draws))
+
+
+def test_too_few_pairs_have_no_finite_interval_and_no_small_p() -> None:
+    interval, test = stats.sign_flip([1.0, 1.0], Key(0))
+    assert (interval.low, interval.high, test.p) == (-math.inf, math.inf, 0.5)
+    assert math.isfinite(stats.sign_flip([1.0] * 6, Key(0))[0].low)
+
+
+def test_welch_is_the_unequal_variance_test_and_says_little_where_nothing_spreads() -> None:
+    generator = np.random.default_rng(1)
+    a, b = generator.normal(0, 1, 9), generator.normal(1, 3, 14)
+    interval, test = stats.welch(a, b)
+    reference = scipy_stats.ttest_ind(a, b, equal_var=False)
+    bounds = reference.confidence_interval()
+    assert test.p == pytest.approx(reference.pvalue)
+    assert (interval.low, interval.high) == pytest.approx((bounds.low, bounds.high))
+    assert stats.welch([1.0, 1.0], [0.0, 0.0])[1].p == pytest.approx(1 / 3)
+    assert stats.welch([1.0], [1.0, 2.0])[1].p == 1.0

@@ -1,7 +1,7 @@
 """What a person sees after a run: videos, the report, and one table."""
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +36,10 @@ def present(path: Path, videos: int) -> None:
 
 
 def make_videos(run: Run, count: int) -> Iterator[str]:
-    """Film up to ``count`` successes and failures per World, task and policy; yields what could not be done."""
+    """Film up to ``count`` successes and failures per World, task and policy; yields what could not be done.
+
+    Where a World defines no success, as many episodes of the lowest and of the highest return.
+    """
     chosen = _chosen(run, count)
     config = OmegaConf.create(run.config)
     for name, entry in world_configs(config).items():
@@ -85,10 +88,19 @@ def _film_all(run: Run, world: World, episodes: list[Episode]) -> Iterator[str]:
 def _chosen(run: Run, count: int) -> list[Episode]:
     taken: Counter[tuple[str, str, str, bool]] = Counter()
     chosen = []
+    by_return: dict[tuple[str, str, str], list[Episode]] = defaultdict(list)
     for episode in run:
         rollout = episode.rollout
-        cell = (rollout.world, rollout.start.task, rollout.policy, episode.succeeded)
-        if episode.status == "done" and rollout.parent is None and episode.length and taken[cell] < count:
+        if episode.status != "done" or rollout.parent is not None or not episode.length:
+            continue
+        place = (rollout.world, rollout.start.task, rollout.policy)
+        cell = (*place, episode.succeeded)
+        if not episode.ending.success_hold:
+            by_return[place].append(episode)
+        elif taken[cell] < count:
             taken[cell] += 1
             chosen.append(episode)
+    for episodes in by_return.values():
+        ranked = sorted(episodes, key=lambda episode: episode.total_reward)
+        chosen.extend({episode.id: episode for episode in (*ranked[:count], *ranked[-count:])}.values())
     return chosen

@@ -1,4 +1,4 @@
-"""The progress bar of a run: episodes per second, success so far with its interval, time left."""
+"""The progress bar of a run: episodes per second, success so far with its interval (or mean return), time left."""
 
 import sys
 import time
@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from simeval.episode import Episode
 from simeval.stats import wilson
+from simeval.wording import quantities
 
 
 class RunProgress:
@@ -33,6 +34,7 @@ class RunProgress:
         self._run = 0
         self.errors = 0
         self._outcomes: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        self._returns: dict[str, list[float]] = defaultdict(list)
 
     def __enter__(self) -> "RunProgress":
         self._progress.start()
@@ -47,7 +49,9 @@ class RunProgress:
         """Take note of a finished episode."""
         self._run += 1
         self.errors += episode.status == "error"
-        if episode.status == "done":
+        if episode.status == "done" and not episode.ending.success_hold:
+            self._returns[episode.rollout.policy].append(episode.total_reward)
+        elif episode.status == "done":
             counts = self._outcomes[episode.rollout.policy]
             counts[0] += episode.succeeded
             counts[1] += 1
@@ -57,6 +61,8 @@ class RunProgress:
         for policy, (successes, count) in list(self._outcomes.items())[:3]:
             interval = wilson(successes, count)
             shown.append(f"{policy} {successes / count:.0%} [{interval.low:.0%}, {interval.high:.0%}]")
+        for policy, returns in list(self._returns.items())[:3]:
+            shown.append(f"{policy} mean return {quantities(sum(returns) / len(returns), None)[0]}")
         if self.errors:
             shown.append(f"[red]{self.errors} errors[/red]")
         rate = self._run / max(time.perf_counter() - self._began, 1e-9)

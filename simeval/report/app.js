@@ -6,83 +6,132 @@ const tasks = [...new Set(scores.tasks.map((row) => row.task))];
 const armColor = (arm) => `var(--arm-${arms.indexOf(arm) % 8})`;
 const state = { interval: "wilson", denominator: "without", task: "", arm: "", outcome: "", open: null };
 const $ = (id) => document.getElementById(id);
-const OUTCOMES = { success: "success", failure: "failure", error: "error", other: "not counted" };
+const OUTCOMES = { success: "success", failure: "failure", finished: "finished: low to high return of its task", error: "error", other: "not counted" };
 const kind = (episode) => (episode.outcome in OUTCOMES ? episode.outcome : "other");
 
 /* ---- results ---- */
 
+const groups = DATA.groups.map((group) => ({
+  ...group,
+  rows: scores.arms.filter((row) => group.arms.includes(row.arm)),
+  pairs: scores.pairs.filter((pair) => group.pairs.some(([a, b]) => pair.a === a && pair.b === b)),
+  tasks: tasks.filter((task) => scores.tasks.some((row) => row.task === task && group.arms.includes(row.arm))),
+}));
+const byRate = groups.some((group) => group.measure === "success");
+const byReturn = groups.some((group) => group.measure === "return");
+const groupTitle = (group, what) => (group.measure === "success" ? what[0] : what[1]) + (groups.length > 1 && group.without_success.length ? ` · ${group.without_success.join(", ")}` : "");
+
 const counts = (row) => (state.denominator === "with" ? row.with_errors : row);
+const errorsOf = (row) => (row.errors ? `${row.errors} error${row.errors > 1 ? "s" : ""}` : "");
 
-function rateText(row) {
+/* What a row of scores says of an arm: its success rate, or its mean return where no success is defined. */
+function entryOf(row, arm) {
+  const entry = row.measure === "success" ? rateEntry(row) : returnEntry(row);
+  return { name: arm, color: armColor(arm), ...entry, tip: `${arm}: ${entry.tip}` };
+}
+
+function rateEntry(row) {
   const c = counts(row);
-  if (c.rate === null) return { label: "–", detail: "none counted", tip: "no counted episode" };
+  if (c.rate === null) return { estimate: null, interval: null, label: "–", detail: "none counted", tip: "no counted episode" };
   const [low, high] = c[state.interval].map((v) => percent(v, c.n));
-  const errors = row.errors ? `, ${row.errors} error${row.errors > 1 ? "s" : ""}` : "";
-  return { label: percent(c.rate, c.n), detail: `${c.successes}/${c.n}${errors}`, tip: `${c.successes} of ${c.n}: ${percent(c.rate, c.n)}, interval ${low} to ${high}${errors}` };
+  const errors = errorsOf(row) && `, ${errorsOf(row)}`;
+  return { estimate: c.rate, interval: c[state.interval], label: percent(c.rate, c.n), detail: `${c.successes}/${c.n}${errors}`, tip: `${c.successes} of ${c.n}: ${percent(c.rate, c.n)}, interval ${low} to ${high}${errors}` };
 }
 
-function rateEntry(row, arm) {
-  const c = counts(row), text = rateText(row);
-  return { name: arm, estimate: c.rate, interval: c[state.interval], color: armColor(arm), label: text.label, detail: text.detail, tip: `${arm}: ${text.tip}` };
+function returnEntry(row) {
+  const mean = row.return, errors = errorsOf(row) && `, ${errorsOf(row)}`;
+  if (!mean) return { estimate: null, interval: null, label: "–", detail: `none counted${errors}`, tip: "no counted episode" };
+  const [label, ...ends] = quantities(mean.mean, mean.interval);
+  const episodes = `${row.n} episode${row.n === 1 ? "" : "s"}${errors}`;
+  return { estimate: mean.mean, interval: mean.interval, label, detail: ends.length ? ends.join(" to ") : episodes, tip: `mean return ${label}${ends.length ? `, interval ${ends.join(" to ")}` : ""}, ${episodes}` };
 }
 
-/* All pairs where they are few; otherwise those of the arm with the highest rate. */
-function shownPairs() {
-  if (scores.pairs.length <= 6) return scores.pairs;
-  const best = [...scores.arms].sort((a, b) => (b.rate ?? -1) - (a.rate ?? -1))[0].arm;
-  return scores.pairs.filter((p) => p.a === best || p.b === best).slice(0, 12);
+const boundsOf = (row) => row.newcombe ?? row.interval;
+const differenceOf = (row) => (row.newcombe ? [row.difference, ...row.newcombe].map((v) => points(v, row.n)) : quantities(row.difference, row.interval, true));
+const CONTESTED = "the interval leaves out 0, but the test, which decides, shows no difference";
+
+function pairEntry(p) {
+  const [label, ...ends] = differenceOf(p), bounds = boundsOf(p), success = p.measure === "success";
+  const how = success ? `both ${p.both}, only ${p.a} ${p.only_a}, only ${p.b} ${p.only_b}, neither ${p.neither}` : "mean difference of returns";
+  const interval = ends.length ? `; interval ${ends.join(" to ")}${success ? " points" : ""}` : "; too few pairs for an interval";
+  return {
+    name: `${p.a} − ${p.b}`, estimate: p.difference, interval: bounds, color: "var(--ink)",
+    label: success ? `${label} points` : label, detail: `p = ${pValue(p.p_holm)}${p.contested ? " *" : ""}`,
+    tip: `${p.n} shared starts: ${how}${interval}${p.contested ? `; ${CONTESTED}` : ""}`,
+  };
+}
+
+/* All pairs where they are few; otherwise those of the best arm. */
+function shownPairs(group) {
+  if (group.pairs.length <= 6) return group.pairs;
+  const value = (row) => (group.measure === "success" ? row.rate : row.return?.mean) ?? -Infinity;
+  const best = [...group.rows].sort((a, b) => value(b) - value(a))[0].arm;
+  return group.pairs.filter((p) => p.a === best || p.b === best).slice(0, 12);
 }
 
 const nameWidth = (names, width) => Math.min(0.36 * width, 18 + 7.2 * Math.max(...names.map((name) => name.length)));
+const part = (title, ...content) => html("div", { class: "part" }, html("figcaption", {}, title), ...content);
 
 function drawOverall() {
-  const rows = scores.arms.map((arm) => rateEntry(arm, arm.arm));
-  const width = Math.max(280, $("overall").clientWidth), size = { width, nameWidth: nameWidth(arms, width) };
-  $("overall").replaceChildren(whiskers(rows, { ...size, low: 0, high: 1, format: (t) => `${Math.round(100 * t)} %`, labelWidth: 92 }));
-  const pairs = shownPairs();
-  $("pairs-figure").hidden = !pairs.length;
-  if (!pairs.length) return;
-  const edge = Math.max(0.1, ...pairs.flatMap((p) => p.newcombe.map(Math.abs)));
-  const bound = Math.min(1, Math.ceil(edge * 10) / 10);
-  const entries = pairs.map((p) => ({
-    name: `${p.a} − ${p.b}`, estimate: p.difference, interval: p.newcombe, color: "var(--ink)",
-    label: `${points(p.difference, p.n)} points`, detail: `p = ${pValue(p.p_holm)}`,
-    tip: `${p.n} shared starts: both ${p.both}, only ${p.a} ${p.only_a}, only ${p.b} ${p.only_b}, neither ${p.neither}; interval ${p.newcombe.map((v) => points(v, p.n)).join(" to ")} points`,
+  const width = Math.max(280, $("overall").clientWidth);
+  const rates = { low: 0, high: 1, format: (t) => `${Math.round(100 * t)} %`, labelWidth: 92 };
+  $("overall").replaceChildren(...groups.map((group) => {
+    const rows = group.rows.map((row) => entryOf(row, row.arm));
+    const axis = group.measure === "success" ? rates : { ...span(rows), format: brief, labelWidth: 120 };
+    return part(groupTitle(group, ["Success rate, all tasks", "Mean return, all tasks"]), whiskers(rows, { width, nameWidth: nameWidth(group.arms, width), ...axis }));
   }));
-  $("pairs").replaceChildren(whiskers(entries, { ...size, nameWidth: nameWidth(entries.map((entry) => entry.name), width), low: -bound, high: bound, format: (t) => `${t > 0 ? "+" : t < 0 ? "−" : ""}${Math.round(Math.abs(100 * t))}`, zero: 0, labelWidth: 100 }));
+  const parts = groups.filter((group) => group.pairs.length).map((group) => {
+    const entries = shownPairs(group).map(pairEntry), success = group.measure === "success";
+    const edge = Math.max(...entries.flatMap((entry) => [entry.estimate, ...(entry.interval ?? [])].map(Math.abs)));
+    const bound = success ? Math.min(1, Math.ceil(Math.max(0.1, edge) * 10) / 10) : edge * 1.08 || 1;
+    const sign = (t) => (t > 0 ? "+" : t < 0 ? "−" : "");
+    const format = success ? (t) => `${sign(t)}${Math.round(Math.abs(100 * t))}` : (t) => `${sign(t)}${brief(Math.abs(t))}`;
+    const plot = whiskers(entries, { width, nameWidth: nameWidth(entries.map((entry) => entry.name), width), low: -bound, high: bound, format, zero: 0, labelWidth: 100 });
+    const note = group.pairs.some((p) => p.contested) ? html("p", { class: "note" }, `* ${CONTESTED}.`) : null;
+    return part(groupTitle(group, ["Paired difference in success rate", "Paired difference in return"]), plot, ...[note].filter(Boolean));
+  });
+  $("pairs-figure").hidden = !parts.length;
+  $("pairs").replaceChildren(...parts);
 }
 
 function drawTasks() {
-  const pair = scores.pairs.length === 1 ? scores.pairs[0] : null;
+  $("results-title").textContent = !byReturn ? "Success by task" : !byRate ? "Mean return by task" : "Success and mean return by task";
+  $("rate-controls").hidden = !byRate;
+  $("tasks").replaceChildren(...groups.map((group) => html("div", { class: "part" }, ...(groups.length > 1 ? [html("h3", {}, groupTitle(group, ["Success rate", "Mean return"]))] : []), taskTable(group))));
+  $("arm-legend").replaceChildren(...arms.map((arm) => html("span", {}, html("i", { style: `background:${armColor(arm)}` }), arm)));
+}
+
+function taskTable(group) {
+  const success = group.measure === "success", pair = group.pairs.length === 1 ? group.pairs[0] : null;
   const cells = new Map(scores.tasks.map((row) => [`${row.task}\n${row.arm}`, row]));
   const differences = new Map(pair ? pair.tasks.map((row) => [row.task, row]) : []);
-  const wide = arms.length <= 4;
-  const size = wide ? { width: 320, labelWidth: 0 } : innerWidth <= 720 ? { width: 330, labelWidth: 120 } : { width: 640, labelWidth: 130 };
+  const wide = group.arms.length <= 4, labels = success ? [120, 130] : [200, 210];
+  const size = wide ? { width: 320, labelWidth: 0 } : innerWidth <= 720 ? { width: 330, labelWidth: labels[0] } : { width: 640, labelWidth: labels[1] };
   const plotClass = wide ? "plot" : "plot main";
-  const head = html("tr", {}, html("th", {}, "Task"), html("th", { class: plotClass }, rateAxis(size)));
-  if (wide) for (const arm of arms) head.append(html("th", { class: "number" }, arm));
-  if (pair) head.append(html("th", { class: "number" }, `${pair.a} − ${pair.b} [points]`));
+  const head = html("tr", {}, html("th", {}, "Task"), html("th", { class: plotClass }, success ? rateAxis(size) : ""));
+  if (wide) for (const arm of group.arms) head.append(html("th", { class: "number" }, arm));
+  if (pair) head.append(html("th", { class: "number" }, `${pair.a} − ${pair.b}${success ? " [points]" : ""}`));
   const line = (name, rowOf, difference, total) => {
-    const rows = arms.map((arm) => [arm, rowOf(arm)]).filter(([, row]) => row);
+    const found = new Map(group.arms.map((arm) => [arm, rowOf(arm)]).filter(([, row]) => row).map(([arm, row]) => [arm, entryOf(row, arm)]));
     const tr = html("tr", total ? { class: "total" } : { "data-task": name }, html("td", {}, name));
-    tr.append(html("td", { class: plotClass }, rateCell(rows.map(([arm, row]) => rateEntry(row, arm)), size)));
+    const entries = [...found.values()];
+    tr.append(html("td", { class: plotClass }, rowCell(entries, success ? size : { ...size, ...span(entries) })));
     if (wide)
-      for (const arm of arms) {
-        const row = rowOf(arm);
-        const text = row ? rateText(row) : { label: "–", detail: "" };
-        const cell = html("td", { class: "number", "data-arm": arm, "data-label": arm }, html("span", { class: "rate" }, text.label), html("small", {}, text.detail));
-        tr.append(cell);
+      for (const arm of group.arms) {
+        const text = found.get(arm) ?? { label: "–", detail: "" };
+        tr.append(html("td", { class: "number", "data-arm": arm, "data-label": arm }, html("span", { class: "rate" }, text.label), html("small", {}, text.detail)));
       }
     if (pair) {
-      const content = difference ? [html("span", {}, points(difference.difference, difference.n)), html("small", {}, difference.newcombe.map((v) => points(v, difference.n)).join(" to "))] : ["–"];
-      tr.append(html("td", { class: "number", "data-label": "difference [points]" }, ...content));
+      const [label, ...ends] = difference ? differenceOf(difference) : ["–"];
+      const star = difference?.contested ? " *" : "";
+      const tip = star ? { "data-tip": CONTESTED } : {};
+      tr.append(html("td", { class: "number", "data-label": success ? "difference [points]" : "difference", ...tip }, html("span", {}, label), html("small", {}, ends.join(" to ") + star)));
     }
     return tr;
   };
-  const body = html("tbody", {}, ...tasks.map((task) => line(task, (arm) => cells.get(`${task}\n${arm}`), differences.get(task), false)));
+  const body = html("tbody", {}, ...group.tasks.map((task) => line(task, (arm) => cells.get(`${task}\n${arm}`), differences.get(task), false)));
   body.append(line("All tasks", (arm) => scores.arms.find((row) => row.arm === arm), pair, true));
-  $("tasks").replaceChildren(html("div", { class: "table" }, html("table", {}, html("thead", {}, head), body)));
-  $("arm-legend").replaceChildren(...arms.map((arm) => html("span", {}, html("i", { style: `background:${armColor(arm)}` }), arm)));
+  return html("div", { class: "table" }, html("table", {}, html("thead", {}, head), body));
 }
 
 /* ---- episodes ---- */
@@ -116,7 +165,8 @@ function drawGrid() {
     const here = episodes.filter((episode) => episode.task === task);
     const columns = 1 + Math.max(...here.map((episode) => episode.column));
     const cells = new Map(here.map((episode) => [`${episode.arm}\n${episode.column}`, episode]));
-    const strip = (from) => arms.filter((arm) => !state.arm || arm === state.arm).map((arm) => {
+    const playing = new Set(here.map((episode) => episode.arm));
+    const strip = (from) => arms.filter((arm) => playing.has(arm) && (!state.arm || arm === state.arm)).map((arm) => {
       const row = [];
       for (let column = from; column < Math.min(columns, from + perStrip); column += 1) {
         const episode = cells.get(`${arm}\n${column}`);
@@ -133,20 +183,32 @@ function drawGrid() {
   $("shown-count").textContent = `${shown} of ${episodes.length} episodes match the filter.`;
 }
 
+/* How high the return of an episode without success is among those of its task, from 0 to 1. */
+const ranges = new Map();
+for (const episode of episodes) {
+  if (episode.outcome !== "finished" || episode.return === null) continue;
+  const [low, high] = ranges.get(episode.task) ?? [Infinity, -Infinity];
+  ranges.set(episode.task, [Math.min(low, episode.return), Math.max(high, episode.return)]);
+}
+function level(episode) {
+  const [low, high] = ranges.get(episode.task) ?? [0, 0];
+  return high > low && episode.return !== null ? (episode.return - low) / (high - low) : 0.5;
+}
+
 function cell(episode) {
-  const dim = passes(episode) ? "" : " dim";
-  const text = `${episode.arm}: ${episode.outcome}` + (episode.length ? `, ${episode.length} steps` : "");
+  const dim = passes(episode) ? "" : " dim", finished = episode.outcome === "finished";
+  const text = `${episode.arm}: ${episode.outcome}` + (finished ? `, return ${brief(episode.return)}` : "") + (episode.length ? `, ${episode.length} steps` : "");
   return html("button", {
+    ...(finished ? { style: `--level: ${level(episode).toFixed(3)}` } : {}),
     type: "button", class: `cell ${kind(episode)}${dim}`, "data-id": episode.id, "data-tip": text, "aria-label": `${episode.task}, ${text}`,
     "aria-current": String(state.open === episode.id), onclick: () => open(episode.id),
   });
 }
 
 function drawStrips() {
-  const counted = episodes.filter((e) => (e.outcome === "success" || e.outcome === "failure") && passes(e));
-  const shownArms = arms.filter((arm) => !state.arm || arm === state.arm);
+  const counted = episodes.filter((e) => ["success", "failure", "finished"].includes(e.outcome) && passes(e));
   const filtered = state.task || state.outcome;
-  const group = (field) => shownArms.map((arm) => {
+  const dots = (names, field) => names.filter((arm) => !state.arm || arm === state.arm).map((arm) => {
     const mean = filtered ? null : scores.arms.find((row) => row.arm === arm)[field];
     return {
       name: arm, color: armColor(arm), mean: mean ? mean.mean : null, interval: mean ? mean.interval : null,
@@ -154,9 +216,11 @@ function drawStrips() {
       values: counted.filter((e) => e.arm === arm && e[field] !== null).map((e) => ({ value: e[field], filled: e.outcome === "success", id: e.id, tip: `${e.task}: ${brief(e[field])} (${e.outcome})` })),
     };
   });
-  const width = Math.max(280, $("returns").clientWidth), size = { width, nameWidth: nameWidth(arms, width) };
-  $("returns").replaceChildren(strips(group("return"), { ...size, onpick: open }));
-  $("lengths").replaceChildren(strips(group("length"), { ...size, onpick: open }));
+  $("filled-note").hidden = !byRate;
+  const width = Math.max(280, $("returns").clientWidth), size = { width, nameWidth: nameWidth(arms, width), onpick: open };
+  const shown = groups.map((group) => group.arms).filter((names) => !state.arm || names.includes(state.arm));
+  $("returns").replaceChildren(...shown.map((names) => html("div", { class: "part" }, strips(dots(names, "return"), size))));
+  $("lengths").replaceChildren(strips(dots(arms, "length"), size));
 }
 
 /* ---- the episode panel ---- */
@@ -187,7 +251,7 @@ function open(id) {
   }
   const rows = [
     ["Steps", episode.length ?? "–"], ["Return", brief(episode.return)],
-    ["Goal reached", episode.success_step === null ? "never" : `after step ${episode.success_step + 1}`],
+    ...(episode.outcome === "finished" ? [] : [["Goal reached", episode.success_step === null ? "never" : `after step ${episode.success_step + 1}`]]),
     ["Start", episode.start], ["Noise seed", episode.seed], ["Rollout", html("span", { class: "mono" }, id)],
   ];
   const others = sharing(episode).filter((other) => other.id !== id);
@@ -199,7 +263,7 @@ function open(id) {
     html("h3", {}, `${episode.arm} · ${episode.task}`),
     html("p", { class: "instruction" }, episode.instruction || "(no instruction)"),
     video,
-    curveData ? html("div", {}, html("figcaption", {}, "Reward by step; the goal holds where shaded"), curve(curveData, episode.length))
+    curveData ? html("div", {}, html("figcaption", {}, episode.outcome === "finished" ? "Reward by step" : "Reward by step; the goal holds where shaded"), curve(curveData, episode.length))
       : episode.length ? html("p", { class: "note" }, `Reward curves of the first ${DATA.curve_limit} episodes are in this page; this one is in the trace.`) : null,
     reason ? html("pre", {}, reason) : null,
     html("dl", {}, ...rows.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value instanceof Node ? value : String(value))])),
@@ -251,8 +315,8 @@ function step(direction) {
 /* ---- the rest ---- */
 
 function drawFacts() {
-  const r = scores.requested;
-  const facts = [[r.counted ?? 0, "episodes counted"], [tasks.length, tasks.length === 1 ? "task" : "tasks"], [arms.length, arms.length === 1 ? "policy" : "policies"]];
+  const r = scores.requested, policies = new Set(scores.arms.map((arm) => arm.policy));
+  const facts = [[r.counted ?? 0, "episodes counted"], [tasks.length, tasks.length === 1 ? "task" : "tasks"], [policies.size, policies.size === 1 ? "policy" : "policies"]];
   if (r.error) facts.push([r.error, r.error === 1 ? "error" : "errors"]);
   const rest = ["solved at reset", "dropped", "pending"].reduce((sum, name) => sum + (r[name] ?? 0), 0);
   if (rest) facts.push([rest, "more not counted"]);
@@ -277,13 +341,16 @@ function drawMethod() {
   const level = `${100 * scores.rule.confidence} %`;
   const left = scores.pairs.map((p) => [p, Object.entries(p.left_out).map(([reason, n]) => `${n} ${reason}`)]).filter(([, reasons]) => reasons.length).map(([p, reasons]) => `${p.a} and ${p.b}: ${reasons.join(", ")}`);
   const holds = scores.arms.filter((arm) => arm.over_tasks);
+  const tests = [];
+  if (byRate) tests.push("success by the exact McNemar test, with Newcombe's paired score interval (method 10), which is approximate");
+  if (byReturn) tests.push("mean returns by the sign-flip permutation test, with the interval of that test");
   const entries = [
     ["Rule", scores.rule.name],
     ["Success", scores.rule.success],
-    ["Denominator", `${scores.rule.denominator}; with errors as failures, these and errors`],
+    ["Denominator", scores.rule.denominator + (byRate ? "; with errors as failures, these and errors" : "")],
     ["Source", "every number is recomputed from the rewards and successes in the HDF5 trace, and checked against the index"],
-    ["One rate", `Wilson score and Clopper–Pearson exact intervals, ${level}`],
-    ["Two policies", `episodes that share start and noise are paired: exact McNemar test, Newcombe's paired score interval (method 10), Holm's correction over ${scores.pairs.length || "no"} pair${scores.pairs.length === 1 ? "" : "s"}`],
+    ...(byRate ? [["One rate", `Wilson score and Clopper–Pearson exact intervals, ${level}`]] : []),
+    ["Two policies", `episodes that share start and noise are paired: ${tests.join("; ")}; Holm's correction over ${scores.pairs.length || "no"} pair${scores.pairs.length === 1 ? "" : "s"}. The test decides whether a difference is shown`],
     ["Means", `Student's t interval, ${level}, over counted episodes`],
     ...(left.length ? [["Starts not paired", left.join("; ")]] : []),
     ...holds.map((arm) => [`Over tasks, ${arm.arm}`, `${percent(arm.over_tasks.mean, arm.n)} mean of ${arm.over_tasks.tasks} tasks; ${arm.over_tasks.interval.map((v) => percent(v, arm.n)).join(" to ")} expected for other tasks like these (bootstrap over tasks; narrow below ten tasks)`]),
@@ -292,7 +359,8 @@ function drawMethod() {
   $("rules").replaceChildren(html("dl", {}, ...entries.flatMap(([name, text]) => [html("dt", {}, name), html("dd", {}, text)])));
   const names = Object.keys(scores.arms[0]?.under_other_rules ?? {});
   const head = html("tr", {}, html("th", {}, "Policy"), ...names.map((name) => html("th", { class: "number" }, name)));
-  const rows = scores.arms.map((arm) => html("tr", {}, html("td", {}, arm.arm), ...names.map((name) => html("td", { class: "number" }, arm.under_other_rules[name] === null ? "–" : percent(arm.under_other_rules[name], arm.n)))));
+  $("other-rules-part").hidden = !byRate;
+  const rows = scores.arms.filter((arm) => arm.measure === "success").map((arm) => html("tr", {}, html("td", {}, arm.arm), ...names.map((name) => html("td", { class: "number" }, arm.under_other_rules[name] === null ? "–" : percent(arm.under_other_rules[name], arm.n)))));
   $("other-rules").replaceChildren(html("div", { class: "table" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows))));
   const sections = Object.entries(DATA.provenance.sections).filter(([, values]) => Object.keys(values).length);
   $("provenance").replaceChildren(...sections.map(([name, values]) => html("figure", {}, html("figcaption", {}, name), html("dl", {}, ...Object.entries(values).flatMap(([key, value]) => [html("dt", {}, key), html("dd", {}, plain(value))])))));
@@ -333,7 +401,9 @@ for (const [id, field, values] of [["filter-task", "task", tasks], ["filter-arm"
   $(id).append(...values.map((value) => html("option", { value }, value)));
   $(id).addEventListener("change", (event) => { state[field] = event.target.value; selection(); });
 }
-$("outcome-legend").append(...Object.entries(OUTCOMES).map(([name, text]) => html("span", {}, html("i", { class: `square ${name}` }), text)));
+const used = (name) => (name === "finished" ? byReturn : byRate || !["success", "failure", "differs"].includes(name));
+for (const button of $("filter-outcome").children) button.hidden = !used(button.dataset.value);
+$("outcome-legend").append(...Object.entries(OUTCOMES).filter(([name]) => used(name)).map(([name, text]) => html("span", {}, html("i", { class: name === "finished" ? "scale" : `square ${name}` }), text)));
 
 const theme = (name) => { document.documentElement.dataset.theme = name; };
 theme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");

@@ -24,6 +24,16 @@ const points = (difference, n) => {
   const text = (100 * Math.abs(difference)).toFixed(n >= 100 ? 1 : 0);
   return Number(text) === 0 ? text : (difference < 0 ? "−" : "+") + text;
 };
+/* A number and its bounds, to two digits of half the interval's width, or to four digits without one. */
+function quantities(value, bounds, signed = false) {
+  const half = bounds ? (bounds[1] - bounds[0]) / 2 : 0;
+  const places = half > 0 ? Math.max(0, 1 - Math.floor(Math.log10(half))) : null;
+  const text = (number) => {
+    const shown = places !== null && places < 7 && Math.abs(value) < 1e7 ? Math.abs(number).toFixed(places) : String(Number(Math.abs(number).toPrecision(4)));
+    return Number(shown) === 0 ? shown : (number < 0 ? "−" : signed ? "+" : "") + shown;
+  };
+  return [value, ...(bounds ?? [])].map(text);
+}
 const pValue = (p) => (p >= 0.001 ? p.toFixed(3) : p.toExponential(0));
 const brief = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(4))));
 
@@ -38,10 +48,8 @@ function ticks(low, high, count = 5) {
 
 function whisker(x, y, estimate, interval, color, extra = {}) {
   const group = svg("g", { class: "whisker", ...extra });
-  group.append(
-    svg("line", { x1: x(interval[0]), x2: x(interval[1]), y1: y, y2: y, stroke: color, "stroke-width": 2.5, "stroke-linecap": "round", opacity: 0.55 }),
-    svg("circle", { cx: x(estimate), cy: y, r: 5, fill: color }),
-  );
+  if (interval) group.append(svg("line", { x1: x(interval[0]), x2: x(interval[1]), y1: y, y2: y, stroke: color, "stroke-width": 2.5, "stroke-linecap": "round", opacity: 0.55 }));
+  group.append(svg("circle", { cx: x(estimate), cy: y, r: 5, fill: color }));
   return group;
 }
 
@@ -58,7 +66,7 @@ function whiskers(rows, { low, high, format, zero = null, width = 480, nameWidth
   rows.forEach((row, index) => {
     const y = top + (index + 0.5) * rowHeight;
     plot.append(clipped(row.name, 0, y + 4, nameWidth - 12, "name"));
-    if (row.interval) plot.append(whisker(x, y, row.estimate, row.interval, row.color));
+    if (row.estimate !== null) plot.append(whisker(x, y, row.estimate, row.interval, row.color));
     plot.append(svg("text", { class: "big", x: width, y: y - 1, "text-anchor": "end" }, row.label));
     plot.append(svg("text", { x: width, y: y + 13, "text-anchor": "end" }, row.detail));
     if (row.tip) plot.append(hover(0, y - rowHeight / 2, width, rowHeight, row.tip));
@@ -91,16 +99,16 @@ function hover(x, y, width, height, text) {
   return area;
 }
 
-/* The small plot in a table's row: several whiskers on one rate axis from 0 to 1, with their numbers if asked. */
-function rateCell(entries, { width, labelWidth }) {
+/* The small plot in a table's row: several whiskers on one axis, with their numbers if asked. */
+function rowCell(entries, { width, labelWidth, low = 0, high = 1 }) {
   const line = labelWidth ? 16 : 13;
   const height = Math.max(26, entries.length * line + 6);
-  const x = (v) => 8 + v * (width - 16 - labelWidth);
+  const x = (v) => 8 + ((v - low) / (high - low)) * (width - 16 - labelWidth);
   const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
-  for (const t of [0, 0.25, 0.5, 0.75, 1]) plot.append(svg("line", { class: "rule", x1: x(t), x2: x(t), y1: 0, y2: height }));
+  for (const t of ticks(low, high, 4)) plot.append(svg("line", { class: "rule", x1: x(t), x2: x(t), y1: 0, y2: height }));
   entries.forEach((entry, index) => {
     const y = (height * (index + 0.5)) / entries.length;
-    if (entry.interval) plot.append(whisker(x, y, entry.estimate, entry.interval, entry.color));
+    if (entry.estimate !== null) plot.append(whisker(x, y, entry.estimate, entry.interval, entry.color));
     if (labelWidth) {
       plot.append(svg("text", { class: "name", x: width - 64, y: y + 4, "text-anchor": "end" }, entry.label));
       plot.append(svg("text", { x: width - 4, y: y + 4, "text-anchor": "end" }, entry.detail));
@@ -146,6 +154,14 @@ function strips(groups, { width = 480, nameWidth = 128, onpick }) {
     }
   });
   return plot;
+}
+
+/* An axis that holds all estimates and intervals of some entries, with a margin. */
+function span(entries) {
+  const values = entries.flatMap((entry) => [entry.estimate, ...(entry.interval ?? [])]).filter((v) => v !== null);
+  if (!values.length) return { low: 0, high: 1 };
+  const low = Math.min(...values), high = Math.max(...values), margin = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
+  return { low: low - margin, high: high + margin };
 }
 
 const spread = (list, most) => (list.length <= most ? list : list.filter((_, i) => i % Math.ceil(list.length / most) === 0));

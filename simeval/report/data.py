@@ -8,6 +8,7 @@ import numpy as np
 
 from simeval.outcomes import COUNTED, ERROR, SOLVED_AT_RESET, Outcome, labels
 from simeval.reader import Run
+from simeval.wording import groups
 
 CURVES = 2000
 """The most episodes whose reward curves go into the page."""
@@ -29,11 +30,22 @@ def page_data(run: Run, scores: Mapping[str, Any], outcomes: Sequence[Outcome]) 
         episodes.append(_episode(outcome, names[outcome.arm], column, reason, table[outcome.id]))
     return {
         "scores": scores,
+        "groups": [_named(group) for group in groups(dict(scores))],
         "episodes": episodes,
         "reasons": list(reasons),
         "curves": _curves(run, roots),
         "curve_limit": CURVES,
         "provenance": _provenance(run),
+    }
+
+
+def _named(group: Mapping[str, Any]) -> dict[str, Any]:
+    """A group of arms that are comparable, by name: the page finds their rows in the scores."""
+    return {
+        "measure": group["measure"],
+        "without_success": group["without_success"],
+        "arms": [arm["arm"] for arm in group["arms"]],
+        "pairs": [[pair["a"], pair["b"]] for pair in group["pairs"]],
     }
 
 
@@ -56,6 +68,8 @@ def _episode(outcome: Outcome, arm: str, column: int, reason: int, row: Mapping[
 
 
 def _shown(outcome: Outcome) -> str:
+    if outcome.status == COUNTED and not outcome.success_hold:
+        return "finished"
     if outcome.status == COUNTED:
         return "success" if outcome.succeeded else "failure"
     return "error" if outcome.status == ERROR else outcome.status

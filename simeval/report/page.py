@@ -32,7 +32,8 @@ def report(run: Run, *, film: Film | None = None, embed_mib: float = EMBED_MIB) 
 
     Every ``videos/<rollout id>.mp4`` of the run folder is shown: embedded while the total stays within ``embed_mib``
     [MiB], alternating between tasks, policies and outcomes, and by relative link beyond that. With ``film``, a success
-    and a failure of each task and policy that have no video yet are filmed first.
+    and a failure of each task and policy that have no video yet are filmed first; where no success is defined, the
+    episodes of the lowest and the highest return.
     """
     outcomes = read_outcomes(run)
     scores = scores_of(outcomes, run.path.name)
@@ -84,14 +85,24 @@ def _film_samples(run: Run, outcomes: Sequence[Outcome], film: Film) -> None:
         paths = [run.path / "videos" / f"{outcome.id}.mp4" for outcome in cell]
         if cell[0].status != COUNTED or any(path.exists() for path in paths):
             continue
-        episode = run[cell[0].id]
-        filmed = film(episode)
-        if filmed is not None:
-            frames, fps = filmed
-            title = f"{episode.rollout.policy} on {episode.rollout.start.task}"
-            held = np.append(False, episode.success)[-len(frames) :]
-            lamp = held if len(held) == len(frames) else None
-            write_video(paths[0], captioned(frames, title, episode.rollout.start.instruction, lamp), fps)
+        for outcome in _samples(cell):
+            episode = run[outcome.id]
+            filmed = film(episode)
+            if filmed is not None:
+                frames, fps = filmed
+                title = f"{episode.rollout.policy} on {episode.rollout.start.task}"
+                held = np.append(False, episode.success)[-len(frames) :]
+                lamp = held if outcome.success_hold and len(held) == len(frames) else None
+                path = run.path / "videos" / f"{outcome.id}.mp4"
+                write_video(path, captioned(frames, title, episode.rollout.start.instruction, lamp), fps)
+
+
+def _samples(cell: Sequence[Outcome]) -> list[Outcome]:
+    """The first of a cell, or its lowest and highest return where no success is defined."""
+    if cell[0].success_hold:
+        return [cell[0]]
+    ranked = sorted(cell, key=lambda outcome: outcome.summary.total_reward if outcome.summary else 0.0)
+    return [ranked[0], ranked[-1]] if len(ranked) > 1 else ranked
 
 
 def _videos(folder: Path, outcomes: Sequence[Outcome], budget: float) -> tuple[dict[str, str], list[str]]:

@@ -34,12 +34,14 @@ def made_episode(
 ) -> Episode:
     """An episode with ``length`` steps whose last ``success_hold`` are successful if it ``succeeds``.
 
+    With ``success_hold`` 0 no success is defined; one that ``succeeds`` merely has the higher return.
+
     Arrays are random walks keyed by the rollout; with ``image_size`` there is a camera ``image_front`` that shows a
     square on its way to a goal.
     """
     generator = rollout.key("made").stream("made").event(rollout.policy)
     success = np.zeros(length, dtype=bool)
-    if succeeds:
+    if succeeds and success_hold:
         success[-success_hold:] = True
     approach = np.linspace(0.0, 1.0 if succeeds else generator.uniform(0.2, 0.8), length)
     reward = np.clip(approach + 0.05 * generator.standard_normal(length), 0.0, 1.0)

@@ -39,8 +39,8 @@ def declares_itself(bench: Bench) -> str:
         text = getattr(world, name)
         if not isinstance(text, str) or not text or "\n" in text:
             raise Violation(f"{name} must be one line of text; it is {text!r}")
-    if world.success_hold < 1:
-        raise Violation(f"success_hold counts steps from 1; it is {world.success_hold}")
+    if world.success_hold < 0:
+        raise Violation(f"success_hold counts steps, or is 0 for no success; it is {world.success_hold}")
     for task in bench.tasks:
         if world.horizon(task) < 1:
             raise Violation(f"the horizon of {task!r} is {world.horizon(task)}")
@@ -70,6 +70,8 @@ def fits_spaces(bench: Bench) -> str:
     """Observations, rewards, flags and signals fit their spaces."""
     world, keys = bench.world, None
     for episode in bench.episodes:
+        for step, row in enumerate(episode.rows):
+            _require_success_defined(world, row["success"], f"{label(episode)}, observation {step}")
         starts = [episode.start, bench.start(episode.start.task, 100)]
         streams = [world_stream(start) for start in starts]
         result = world.reset([0, 2], starts, [stream.key(0) for stream in streams])
@@ -89,6 +91,13 @@ def fits_spaces(bench: Bench) -> str:
     )
 
 
+def _require_success_defined(world: World, success: Any, where: str) -> None:
+    if world.success_hold == 0 and np.any(success):
+        raise Violation(
+            f"{where}: success is true, though success_hold is 0: the world says that it defines no success"
+        )
+
+
 def _require_fits(world: World, step: TimeStep, count: int, where: str) -> None:
     for row in range(count):
         take_row(step, row)
@@ -105,6 +114,7 @@ def _require_fits(world: World, step: TimeStep, count: int, where: str) -> None:
         value = np.asarray(getattr(step, name))
         if value.shape != (count,) or value.dtype != np.dtype(dtype):
             raise Violation(f"{where}: {name} is {value.dtype}{list(value.shape)}, expected {np.dtype(dtype)}[{count}]")
+    _require_success_defined(world, step.success, where)
     if not np.isfinite(step.reward).all():
         raise Violation(f"{where}: reward is {step.reward}")
     for key, value in step.signals.items():
