@@ -81,13 +81,13 @@ function drawOverall() {
     return part(groupTitle(group, ["Success rate, all tasks", "Mean return, all tasks"]), whiskers(rows, { width, nameWidth: nameWidth(group.arms, width), ...axis }));
   }));
   const parts = groups.filter((group) => group.pairs.length).map((group) => {
-    const entries = shownPairs(group).map(pairEntry), success = group.measure === "success";
+    const shown = shownPairs(group), entries = shown.map(pairEntry), success = group.measure === "success";
     const edge = Math.max(...entries.flatMap((entry) => [entry.estimate, ...(entry.interval ?? [])].map(Math.abs)));
     const bound = success ? Math.min(1, Math.ceil(Math.max(0.1, edge) * 10) / 10) : edge * 1.08 || 1;
     const sign = (t) => (t > 0 ? "+" : t < 0 ? "−" : "");
     const format = success ? (t) => `${sign(t)}${Math.round(Math.abs(100 * t))}` : (t) => `${sign(t)}${brief(Math.abs(t))}`;
     const plot = whiskers(entries, { width, nameWidth: nameWidth(entries.map((entry) => entry.name), width), low: -bound, high: bound, format, zero: 0, labelWidth: 100 });
-    const note = group.pairs.some((p) => p.contested) ? html("p", { class: "note" }, `* ${CONTESTED}.`) : null;
+    const note = shown.some((p) => p.contested) ? html("p", { class: "note" }, `* ${CONTESTED}.`) : null;
     return part(groupTitle(group, ["Paired difference in success rate", "Paired difference in return"]), plot, ...[note].filter(Boolean));
   });
   $("pairs-figure").hidden = !parts.length;
@@ -105,8 +105,9 @@ function taskTable(group) {
   const success = group.measure === "success", pair = group.pairs.length === 1 ? group.pairs[0] : null;
   const cells = new Map(scores.tasks.map((row) => [`${row.task}\n${row.arm}`, row]));
   const differences = new Map(pair ? pair.tasks.map((row) => [row.task, row]) : []);
-  const wide = group.arms.length <= 4, labels = success ? [120, 130] : [200, 210];
-  const size = wide ? { width: 320, labelWidth: 0 } : innerWidth <= 720 ? { width: 330, labelWidth: labels[0] } : { width: 640, labelWidth: labels[1] };
+  const wide = group.arms.length <= 4, detailWidth = success ? 64 : 122;
+  const numbers = { labelWidth: detailWidth + (success ? 66 : 76), detailWidth };
+  const size = wide ? { width: 320, labelWidth: 0 } : { width: innerWidth <= 720 ? 330 : 640, ...numbers };
   const plotClass = wide ? "plot" : "plot main";
   const head = html("tr", {}, html("th", {}, "Task"), html("th", { class: plotClass }, success ? rateAxis(size) : ""));
   if (wide) for (const arm of group.arms) head.append(html("th", { class: "number" }, arm));

@@ -100,7 +100,7 @@ function hover(x, y, width, height, text) {
 }
 
 /* The small plot in a table's row: several whiskers on one axis, with their numbers if asked. */
-function rowCell(entries, { width, labelWidth, low = 0, high = 1 }) {
+function rowCell(entries, { width, labelWidth, detailWidth, low = 0, high = 1 }) {
   const line = labelWidth ? 16 : 13;
   const height = Math.max(26, entries.length * line + 6);
   const x = (v) => 8 + ((v - low) / (high - low)) * (width - 16 - labelWidth);
@@ -110,7 +110,7 @@ function rowCell(entries, { width, labelWidth, low = 0, high = 1 }) {
     const y = (height * (index + 0.5)) / entries.length;
     if (entry.estimate !== null) plot.append(whisker(x, y, entry.estimate, entry.interval, entry.color));
     if (labelWidth) {
-      plot.append(svg("text", { class: "name", x: width - 64, y: y + 4, "text-anchor": "end" }, entry.label));
+      plot.append(svg("text", { class: "name", x: width - detailWidth, y: y + 4, "text-anchor": "end" }, entry.label));
       plot.append(svg("text", { x: width - 4, y: y + 4, "text-anchor": "end" }, entry.detail));
     }
     plot.append(hover(0, y - line / 2, width, line, entry.tip));
