@@ -79,10 +79,17 @@ def resume(folder: Path, manifest: Manifest) -> list[str]:
         if before != now
     ]
     if differences:
-        raise TraceError(f"{folder} cannot be resumed: {'; '.join(differences)}; start a new run.dir")
+        raise TraceError(
+            f"{folder} cannot be resumed: {'; '.join(differences)}; start a new run.dir, or give "
+            "what has changed a name of its own"
+        )
     session = manifest.session()
     before = info["sessions"][-1]["versions"]
-    notes = [
+    seeds = (info["config"].get("seed"), manifest.config.get("seed"))
+    notes = (
+        [f"the seed was {seeds[0]} and is {seeds[1]}: the run holds episodes of both"] if seeds[0] != seeds[1] else []
+    )
+    notes += [
         f"{package} was {before.get(package)} and is {version}"
         for package, version in session["versions"].items()
         if before.get(package) != version

@@ -70,6 +70,11 @@ class Policy(ABC):
         """Release connections and devices; closing twice is harmless."""
 
 
+def itself(policy: Policy) -> Policy:
+    """``policy``: lets a configuration name one that is defined elsewhere, such as ``${world.expert}``."""
+    return policy
+
+
 def take_memory(memory: Memory, rows: np.ndarray) -> Memory:
     """The memory of the episodes in ``rows``, as a value of its own."""
     return {
@@ -78,14 +83,20 @@ def take_memory(memory: Memory, rows: np.ndarray) -> Memory:
 
 
 def put_memory(memory: Memory, rows: np.ndarray, values: Memory) -> None:
-    """Write ``values`` into ``rows`` of ``memory``, in place; the names must agree."""
+    """Write ``values`` into ``rows`` of ``memory``, in place; names, shapes and dtypes must agree."""
     if memory.keys() != values.keys():
         raise ValueError(f"a policy's memory changed its parts from {sorted(memory)} to {sorted(values)}")
     for name, value in values.items():
+        held = memory[name]
         if isinstance(value, Mapping):
-            put_memory(memory[name], rows, value)
-        else:
-            memory[name][rows] = value
+            put_memory(held, rows, value)
+            continue
+        if tuple(value.shape[1:]) != tuple(held.shape[1:]) or value.dtype != held.dtype:
+            raise ValueError(
+                f"a policy's memory {name!r} changed from {held.dtype} {list(held.shape[1:])} to {value.dtype} "
+                f"{list(value.shape[1:])} (per episode); it keeps the shape and dtype of initial_memory"
+            )
+        held[rows] = value
 
 
 def stack_memory(memories: Sequence[Memory]) -> Memory:

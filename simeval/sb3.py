@@ -48,7 +48,8 @@ class WorldVecEnv(VecEnv):
         infos: list[dict[str, Any]] = []
         for slot in range(self.num_envs):
             source = info["final_info"] if over[slot] else info
-            infos.append({"success": bool(source["success"][slot]), "task": source["task"][slot]})
+            own = {key: source[key][slot] for key in ("task", "instruction")}
+            infos.append({"success": bool(source["success"][slot]), **own})
             if over[slot]:
                 infos[-1]["terminal_observation"] = info["final_obs"][slot]
                 infos[-1]["TimeLimit.truncated"] = bool(truncated[slot] and not terminated[slot])

@@ -32,7 +32,8 @@ def as_vector_env(
 
     Each slot goes through ``tasks`` (default: all) in turn. An episode is truncated after ``horizon`` steps (default:
     the task's own). ``reset(seed=…)`` begins all series of episodes anew under that seed, or a list of seeds, one per
-    slot. ``info`` has ``success`` and ``task``. A simulator that breaks raises ``RuntimeError`` with its traceback.
+    slot. ``info`` has ``success``, ``task`` and ``instruction``. A simulator that breaks raises ``RuntimeError`` with
+    its traceback.
     """
     return WorldVectorEnv(world, tasks, seed, horizon, AutoresetMode(autoreset_mode), render_mode)
 
@@ -55,6 +56,7 @@ class _Series:
         self._world, self._slot, self._tasks, self._horizon = world, slot, tasks, horizon
         self._key, self._index = Key(0), 0
         self.task = ""
+        self.instruction = ""
         self.step = 0
         self.stream = Key(0).stream("world")
 
@@ -68,7 +70,9 @@ class _Series:
         self.task = self._tasks[(self._slot + index) % len(self._tasks)]
         self.step = 0
         self.stream = Key(self._key.integer("noise", index)).stream("world")
-        return self._world.start(self.task, self._key.integer("start", index) >> 32)
+        start = self._world.start(self.task, self._key.integer("start", index) >> 32)
+        self.instruction = start.instruction
+        return start
 
     @property
     def capped(self) -> bool:
@@ -224,12 +228,14 @@ class WorldVectorEnv(VectorEnv):
 
     def _info(self, slots: list[int], result: TimeStep, info: Info | None = None) -> Info:
         if not info:
-            success, task = np.zeros(self.num_envs, dtype=bool), np.full(self.num_envs, "", dtype=object)
-            info = {"success": success, "task": task}
+            texts = {key: np.full(self.num_envs, "", dtype=object) for key in ("task", "instruction")}
+            info = {"success": np.zeros(self.num_envs, dtype=bool), **texts}
             info |= {f"_{key}": np.zeros(self.num_envs, dtype=bool) for key in info}
         info["success"][slots] = result.success
-        info["task"][slots] = [self._episodes.series[slot].task for slot in slots]
-        info["_success"][slots] = info["_task"][slots] = True
+        for slot in slots:
+            info["task"][slot] = self._episodes.series[slot].task
+            info["instruction"][slot] = self._episodes.series[slot].instruction
+        info["_success"][slots] = info["_task"][slots] = info["_instruction"][slots] = True
         return info
 
 
@@ -274,7 +280,8 @@ class WorldEnv(gymnasium.Env):
         return {key: np.array(value[0]) for key, value in result.observation.items()}
 
     def _info(self, result: TimeStep) -> Info:
-        return {"success": bool(result.success[0]), "task": self._episodes.series[0].task}
+        series = self._episodes.series[0]
+        return {"success": bool(result.success[0]), "task": series.task, "instruction": series.instruction}
 
 
 def _metadata(world: World) -> dict[str, Any]:

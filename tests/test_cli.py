@@ -77,8 +77,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["world=gymnasium", "world.id=HalfCheeta-v5", "policy=uniform"], "HalfCheetah-v5"),
         (["world=gymnasium", "world.id=HalfCheetah-v5", "policy=expert"], "no expert of its own"),
         (["world=gymnasium"], "world.id"),
-        (["policy=replay", "policy.policy.run=nowhere"], "nowhere does not exist"),
-        (["policy=replay"], "policy.policy.run"),
+        (["policy=replay", "policy.run=nowhere"], "nowhere does not exist"),
+        (["policy=replay"], "policy.run"),
         (["experiment=demo", "world=tabletop"], "both world=tabletop and worlds"),
         (["policy=expert,expert"], "names something twice"),
         (["=3"], "SETTING=VALUE"),
@@ -125,7 +125,35 @@ def test_resuming_with_more_episodes_keeps_those_there_are(capsys: pytest.Captur
     capsys.readouterr()
     assert "keeps its world" in refused(capsys, "run", "run.dir=run", "run.resume=true", "world=metaworld")
     assert "cannot be resumed" in refused(capsys, "run", "run.dir=run", "run.resume=true", "world.success_hold=1")
-    assert "protocol.epsodes" in refused(capsys, "run", "run.dir=run", "run.resume=true", "protocol.epsodes=3")
+    assert "did you mean episodes" in refused(capsys, "run", "run.dir=run", "run.resume=true", "protocol.epsodes=3")
+
+
+def test_a_policy_that_was_changed_cannot_go_on_under_its_old_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *SMALL, "policy=noisy_expert", "run.dir=run"]) == 0
+    capsys.readouterr()
+    resume = ["run", "run.dir=run", "run.resume=true"]
+    text = refused(capsys, *resume, "policy.sigma=0.1", "protocol.episodes=3")
+    assert "policy 'noisy_expert'" in text
+    assert "0.3" in text
+    assert "0.1" in text
+    assert "did you mean sigma" in refused(capsys, *resume, "policy.sgma=0.1")
+    assert main([*resume, "seed=1"]) == 0
+    assert "the seed was 0 and is 1: the run holds episodes of both" in capsys.readouterr().out
+    assert len(Run("run")) == 4
+
+
+def test_settings_may_follow_options_and_name_classes_in_the_working_directory(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("mine/policy").mkdir(parents=True)
+    Path("mine/policy/still.yaml").write_text("name: still\n_target_: still_policy.Still\n")
+    Path("still_policy.py").write_text("from policies.basic import Constant\nclass Still(Constant):\n    pass\n")
+    assert main(["run", "--config-dir", "mine", *SMALL, "policy=still", "run.dir=run"]) == 0
+    assert set(Run("run").episodes["policy"]) == {"still"}
+    with pytest.raises(SystemExit):
+        main(["run", "--no-such-option"])
+    with pytest.raises(SystemExit):
+        main(["score", "run", "policy=uniform"])
 
 
 def test_policies_named_side_by_side_are_paired_and_runs_can_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,13 +187,13 @@ def test_what_is_no_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_policy_whose_observations_are_missing_is_refused_before_anything_is_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    overrides = ["policy=uniform", "policy.policy._target_=test_cli.Pixels"]
+    overrides = ["policy=uniform", "policy._target_=test_cli.Pixels"]
     assert "reads observation 'image_side', which world 'tabletop' does not give" in refused(capsys, "run", *overrides)
 
 
 @pytest.mark.parametrize("broken", ["Shapeless", "NotANumber"])
 def test_a_policy_that_only_ever_fails_is_an_error_of_the_run(capsys: pytest.CaptureFixture[str], broken: str) -> None:
-    assert main(["run", *SMALL, "policy=uniform", f"policy.policy._target_=test_cli.{broken}", "run.dir=run"]) == 2
+    assert main(["run", *SMALL, "policy=uniform", f"policy._target_=test_cli.{broken}", "run.dir=run"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "action" in line
     assert "world 'tabletop' expects (2, 5)" in line if broken == "Shapeless" else "slot 0, step 0" in line

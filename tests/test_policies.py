@@ -273,7 +273,8 @@ def test_the_shipped_configurations_build():
     expert = {"_target_": "simeval.testing.ToyExpert"}
     for name in ("expert", "noisy_expert", "uniform", "constant"):
         merged = OmegaConf.create({"world": {"expert": expert}, "policy": loaded[name]})
-        policy = instantiate(OmegaConf.to_container(merged, resolve=True)["policy"]["policy"])
+        arguments = OmegaConf.to_container(merged, resolve=True)["policy"]
+        policy = instantiate({key: value for key, value in arguments.items() if key != "name"})
         assert isinstance(policy.bind(SPEC), Policy)
 
 

@@ -1,6 +1,7 @@
 """The commands and their arguments. Errors are one line and exit code 2; a traceback only with ``--debug``."""
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,7 +20,13 @@ _LATER = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parser = _parser()
-    given = parser.parse_args(arguments)
+    given, rest = parser.parse_known_args(arguments)
+    if rest and (given.command not in ("run", "check") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        given.overrides += rest  # settings may follow options
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # so that a configuration can name classes of one's own
     if given.command is None:
         parser.print_help()
         return 2
@@ -97,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("export", "write a run in another format")
     sub.add_argument("run", metavar="RUN")
     sub.add_argument("--to", required=True, help="minari (lerobot and robomimic come later)")
-    sub.add_argument("--output", help="name or path of the dataset; by default derived from the run's name")
+    sub.add_argument("--output", help="name of the dataset (minari: namespace/name-v0); by default from the run's name")
     command("doctor", "say what is installed, what is missing, and how to get it")
     for name, text in _LATER.items():
         sub = command(name, f"(not there yet) {text}")

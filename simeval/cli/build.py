@@ -12,6 +12,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from simeval.errors import ConfigError, MissingPackageError, SimevalError
 from simeval.policy import Policy
 from simeval.protocols import Study
+from simeval.types import canonical_json
 from simeval.world import World
 
 _NOT_ARGUMENTS = ("name", "expert")
@@ -84,13 +85,20 @@ def build_policies(config: DictConfig, worlds: Mapping[str, World]) -> dict[str,
 
 def build_policy(entry: DictConfig, world_entry: DictConfig, name: str) -> Policy:
     """One policy for one World's configuration, not yet bound."""
-    context = OmegaConf.create({"world": world_entry, "policy": entry})
-    values = resolved(context)
-    arguments = values["policy"].get("policy")
-    if arguments is None:
+    if "${world.expert}" in str(OmegaConf.to_container(entry, resolve=False)) and world_entry.get("expert") is None:
         world_name = world_entry.get("name", "world")
         raise ConfigError(f"world {world_name!r} has no expert of its own; choose another policy than {name!r}")
-    return _instantiate(arguments, f"policy {name!r}", Policy)
+    return _instantiate(_policy_arguments(entry, world_entry), f"policy {name!r}", Policy)
+
+
+def policy_identity(policy: Policy, entry: DictConfig, world_entry: DictConfig) -> str:
+    """What a policy's actions depend on: its own fingerprint, and how it was configured."""
+    return f"{policy.fingerprint} {canonical_json(_policy_arguments(entry, world_entry))}"
+
+
+def _policy_arguments(entry: DictConfig, world_entry: DictConfig) -> dict[str, Any]:
+    values = resolved(OmegaConf.create({"world": world_entry, "policy": entry}))["policy"]
+    return {key: value for key, value in values.items() if key != "name"}
 
 
 def build_study(config: DictConfig) -> Study:

@@ -58,16 +58,21 @@ def _translate(error: Exception, name: str, overrides: Sequence[str]) -> ConfigE
         return unknown(group or "configuration", option, options_of(group))
     setting = re.search(r"Could not override '([^']+)'", text)
     if setting:
-        return _unknown_setting(setting.group(1), name, overrides)
+        return unknown_setting(_composed_groups(name, overrides), setting.group(1))
     return ConfigError(f"{text} (settings are SETTING=VALUE)")
 
 
-def _unknown_setting(key: str, name: str, overrides: Sequence[str]) -> ConfigError:
-    """The error for a setting that does not exist, with those that do beside it."""
+def _composed_groups(name: str, overrides: Sequence[str]) -> DictConfig:
+    """The configuration with the chosen groups and no changed values."""
     groups = [override for override in overrides if "." not in override.partition("=")[0].partition("@")[0]]
     with initialize_config_module("configs", version_base="1.3"):
-        node: Any = compose(name, groups)
-    *parents, last = key.split(".")
+        return compose(name, groups)
+
+
+def unknown_setting(config: DictConfig, key: str) -> ConfigError:
+    """The error for a setting that ``config`` does not have, with those that it has beside it."""
+    node: Any = config
+    *parents, last = key.lstrip("+~").split(".")
     for index, part in enumerate(parents):
         if not OmegaConf.is_dict(node) or part not in node:
             last, parents = part, parents[:index]

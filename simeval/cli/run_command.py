@@ -1,16 +1,17 @@
 """``simeval run``: build what the configuration names, run the study into a run folder, score it, report it."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, OmegaConfBaseException
 
 from simeval import folder
-from simeval.cli.build import build_policies, build_study, build_worlds
-from simeval.cli.compose import GROUPS, compose_config, plain
+from simeval.cli.build import build_policies, build_study, build_worlds, policy_configs, policy_identity, world_configs
+from simeval.cli.compose import GROUPS, compose_config, plain, unknown_setting
 from simeval.cli.present import present
 from simeval.cli.progress import RunProgress
 from simeval.errors import ConfigError, SimevalError, unknown
@@ -72,6 +73,8 @@ def _recorded(path: Path, overrides: Sequence[str]) -> DictConfig:
         try:
             OmegaConf.set_struct(config, True)
             OmegaConf.update(config, key, OmegaConf.create({"value": OmegaConf.from_dotlist([f"v={value}"]).v}).value)
+        except ConfigAttributeError:
+            raise unknown_setting(config, key) from None
         except OmegaConfBaseException as error:
             raise ConfigError(f"{override}: {' '.join(str(error).split())}") from None
     return config
@@ -82,7 +85,13 @@ def _prepare(config: DictConfig, worlds: Mapping[str, World], policies: Mapping[
     manifest = folder.Manifest(
         config=plain(config),
         worlds={name: world.fingerprint for name, world in worlds.items()},
-        policies={world: {name: p.fingerprint for name, p in named.items()} for world, named in policies.items()},
+        policies={
+            world: {
+                name: policy_identity(policy, policy_configs(config)[name], world_configs(config)[world])
+                for name, policy in named.items()
+            }
+            for world, named in policies.items()
+        },
     )
     if config.run.resume:
         path = Path(config.run.dir)
@@ -118,9 +127,11 @@ def _run(
         ):
             engine.run(protocol)
     except KeyboardInterrupt:
-        raise SimevalError(
-            f"interrupted; what had finished is in {path}: go on with `simeval run run.dir={path} run.resume=true`"
-        ) from None
+        print(
+            f"\nsimeval: what had finished is in {path}: go on with `simeval run run.dir={path} run.resume=true`",
+            file=sys.stderr,
+        )
+        raise
     finally:
         for named in policies.values():
             for policy in named.values():
