@@ -391,6 +391,19 @@ class RemembersGenerator(ToyExpert):
         return PolicyStep(super().act(observation, instruction, memory, keys).action, memory)
 
 
+class OutgrowsMemory(ToyExpert):
+    """A memory that is empty at first and then has another shape."""
+
+    def initial_memory(self, n: int) -> Memory:
+        return {"last": np.zeros((n, 0))}
+
+    def act(
+        self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
+    ) -> PolicyStep:
+        action = super().act(observation, instruction, memory, keys).action
+        return PolicyStep(action, {"last": action})
+
+
 class BindsToAnything(ToyExpert):
     """Does not look at what the World gives."""
 
@@ -407,6 +420,7 @@ class BindsToAnything(ToyExpert):
         (DrawsGlobally, "No global random generator is drawn from"),
         (Overshoots, "It acts within the action space"),
         (RemembersGenerator, "Memory goes through bytes and back, and continues"),
+        (OutgrowsMemory, "Its episodes run in the engine, and are the same in any slot and order"),
         (BindsToAnything, "It binds to the World, and to none that lacks what it reads"),
     ],
 )

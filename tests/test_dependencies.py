@@ -24,7 +24,7 @@ LAYERS = {
     "engine": ("schedule lane stage rollout", "data numbers contract trace"),
     "designs": ("protocols filming", "data contract trace engine"),
     "outside": ("vector sb3", "data contract"),
-    "testing": ("testing", "data numbers contract trace"),
+    "testing": ("testing", "data numbers contract trace engine designs"),
     "report": ("report export", "data numbers trace scores"),
     "face": ("__init__", "data numbers contract trace scores engine designs outside"),
     "cli": ("cli __main__", "data numbers contract trace scores engine designs outside testing report face"),

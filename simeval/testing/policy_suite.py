@@ -12,6 +12,8 @@ from simeval.codec import pack, unpack
 from simeval.errors import ConfigError, SimevalError
 from simeval.noise import Key, StepKey
 from simeval.policy import Memory, Policy, PolicyStep
+from simeval.protocols import together
+from simeval.rollout import run
 from simeval.testing.bench import WorldFactory
 from simeval.testing.checks import (
     Check,
@@ -23,7 +25,7 @@ from simeval.testing.checks import (
     sentence,
     world_stream,
 )
-from simeval.types import Observation
+from simeval.types import Observation, Rollout
 from simeval.world import World, action_problems
 
 PolicyFactory = Callable[[], Policy]
@@ -240,6 +242,23 @@ def no_global_random(bench: PolicyBench) -> str:
     return "random, numpy.random and, if loaded, torch"
 
 
+def runs_in_the_engine(bench: PolicyBench) -> str:
+    """Its episodes run in the engine, and are the same in any slot and order."""
+    horizon = max(2, min(bench.steps, 20))
+    rollouts = [
+        Rollout(bench.world.start(task, Key(bench.seed).integer("check-policy", row) >> 32), seed=row, horizon=horizon)
+        for row, task in enumerate((*bench.tasks[: _BATCH + 2], bench.tasks[0]))
+    ]
+    first = run(together(rollouts), bench.world, bench.factory())
+    again = run(together(rollouts[::-1]), bench.world, bench.factory())[::-1]
+    for one, other in zip(first, again, strict=True):
+        if one.status == "error":
+            raise Violation(f"an episode of {one.rollout.start.task} ended in an error: {one.error.strip()}")
+        if not same_bits(one.action, other.action):
+            raise Violation(f"an episode of {one.rollout.start.task} differs when the order of episodes does")
+    return f"{len(rollouts)} episodes of up to {horizon} steps"
+
+
 def closes_twice(bench: PolicyBench) -> str:
     """Closing twice is harmless."""
     policy = bench.factory().bind(bench.world.spec)
@@ -258,6 +277,7 @@ _CHECKS: tuple[Callable[[PolicyBench], str], ...] = (
     memory_survives_bytes,
     begins_alike,
     no_global_random,
+    runs_in_the_engine,
     closes_twice,
 )
 
