@@ -75,7 +75,7 @@ class _Recorded(Policy):
 
 
 def film(episode: Episode, world: World, every: int = 1) -> np.ndarray:
-    """Pictures uint8 ``[T', H, W, 3]`` of a recorded root episode, every ``every`` steps from its reset on.
+    """Pictures uint8 ``[T', H, W, 3]`` of a recorded root episode: every ``every`` steps from reset on, and the last.
 
     ``world`` is one like that which made the episode. The replay must give the recorded observations and rewards bit
     for bit; ``TraceError`` names the first that differs.
@@ -104,4 +104,5 @@ def film(episode: Episode, world: World, every: int = 1) -> np.ndarray:
                 f"replaying {episode.id} gave another {path} than was recorded; this World or these package versions "
                 "are not those that made the run"
             )
-    return filmed.frames(0)
+    frames = filmed.frames(0)
+    return frames if episode.length % every == 0 else np.concatenate([frames, world.render([0])])

@@ -1,7 +1,6 @@
 """The commands and their arguments. Errors are one line and exit code 2; a traceback only with ``--debug``."""
 
 import argparse
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -25,8 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         given.overrides += rest  # settings may follow options
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # so that a configuration can name classes of one's own
     if given.command is None:
         parser.print_help()
         return 2

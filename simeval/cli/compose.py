@@ -1,6 +1,7 @@
 """Configuration: Hydra's grammar over ``configs/``, resolved, with errors in one line."""
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ _PLURAL = {"world": "worlds", "policy": "policies"}
 def compose_config(name: str, overrides: Sequence[str], config_dir: str | None = None) -> DictConfig:
     """The configuration ``configs/<name>.yaml`` with command-line overrides; ``ConfigError`` says what is wrong.
 
-    ``config_dir``: a folder of one's own with further ``world/``, ``policy/``, ``experiment/`` … files.
+    ``config_dir``: a folder of one's own with further ``world/``, ``policy/``, ``experiment/`` … files, which may name
+    classes of modules in the working directory.
     """
     expanded = [part for override in overrides for part in _expand(override)]
     if config_dir is not None:
@@ -36,6 +38,8 @@ def compose_config(name: str, overrides: Sequence[str], config_dir: str | None =
             config = compose(name, expanded)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise _translate(error, name, expanded) from None
+    if config_dir is not None and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
     return config
 
 

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
@@ -17,10 +18,12 @@ from simeval.reader import Run
 from simeval.report import report
 from simeval.score import score
 from simeval.tables import print_table
-from simeval.video import write_video
+from simeval.video import captioned, write_video
 from simeval.world import World
 
-_FRAMES_PER_SECOND = 10
+_FRAMES_PER_SECOND = 20
+"""Of simulated time; a video shorter than ``_SHORTEST`` seconds is slowed down."""
+_SHORTEST, _SLOWEST = 3.0, 5.0
 
 
 def present(path: Path, videos: int) -> None:
@@ -65,7 +68,6 @@ def video_path(run: Run, episode: Episode) -> Path:
 
 def _film_all(run: Run, world: World, episodes: list[Episode]) -> Iterator[str]:
     every = max(1, round(1 / (world.control_dt * _FRAMES_PER_SECOND)))
-    fps = 1 / (world.control_dt * every)
     shown = track(
         episodes,
         description=f"filming {world.name}",
@@ -82,7 +84,16 @@ def _film_all(run: Run, world: World, episodes: list[Episode]) -> Iterator[str]:
         except SimevalError as error:
             yield f"no video of {episode.id}: {error}"
             continue
-        write_video(video_path(run, episode), frames, fps)
+        fps = min(1 / (world.control_dt * every), max(_SLOWEST, len(frames) / _SHORTEST))
+        write_video(video_path(run, episode), _captioned(episode, frames, every), fps)
+
+
+def _captioned(episode: Episode, frames: np.ndarray, every: int) -> np.ndarray:
+    rollout = episode.rollout
+    held = np.concatenate([[episode.ending.solved_at_reset], episode.success])
+    steps = np.minimum(np.arange(len(frames)) * every, episode.length)
+    lamp = held[steps] if episode.ending.success_hold else None
+    return captioned(frames, f"{rollout.policy}: {rollout.start.task}", rollout.start.instruction, lamp)
 
 
 def _chosen(run: Run, count: int) -> list[Episode]:

@@ -6,7 +6,8 @@ from collections import defaultdict
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from simeval.episode import Episode
 from simeval.stats import wilson
@@ -19,14 +20,14 @@ class RunProgress:
     def __init__(self, total: int | None, recalled: int = 0):
         console = Console(stderr=True)
         self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TextColumn("{task.fields[success]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            BarColumn(bar_width=16, table_column=Column(min_width=16)),
+            MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=9)),
+            TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True, min_width=6)),
+            TextColumn("left", style="dim", table_column=Column(no_wrap=True, min_width=4)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
+            TextColumn("{task.fields[success]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
             console=console,
+            expand=True,
             disable=not sys.stderr.isatty(),
         )
         self._task = self._progress.add_task("episodes", total=total, completed=recalled, rate="", success="")
@@ -60,10 +61,10 @@ class RunProgress:
         shown = []
         for policy, (successes, count) in list(self._outcomes.items())[:3]:
             interval = wilson(successes, count)
-            shown.append(f"{policy} {successes / count:.0%} [{interval.low:.0%}, {interval.high:.0%}]")
+            shown.append(f"{policy} {successes / count:.0%} [{100 * interval.low:.0f}–{100 * interval.high:.0f}]")
         for policy, returns in list(self._returns.items())[:3]:
             shown.append(f"{policy} mean return {quantities(sum(returns) / len(returns), None)[0]}")
         if self.errors:
-            shown.append(f"[red]{self.errors} errors[/red]")
+            shown.insert(0, f"[red]{self.errors} errors[/red]")
         rate = self._run / max(time.perf_counter() - self._began, 1e-9)
         self._progress.update(self._task, advance=1, rate=f"{rate:.1f}/s", success="  ".join(shown))
