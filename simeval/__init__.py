@@ -6,6 +6,7 @@ A ``World`` (a simulator or a learned model) can be reset, stepped, snapshotted,
 
 from simeval.episode import Episode
 from simeval.errors import SimevalError
+from simeval.evaluation import evaluate
 from simeval.noise import Key, StepKey, Stream
 from simeval.policy import Memory, Policy, PolicyStep
 from simeval.protocols import MonteCarlo, Paired, Setting, Study, together
@@ -52,6 +53,7 @@ __all__ = [
     "WorldSpec",
     "as_env",
     "as_vector_env",
+    "evaluate",
     "parallel",
     "run",
     "together",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from simeval import Run
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -27,8 +29,9 @@ def test_the_readmes_first_python_runs(tmp_path: Path) -> None:
     assert len([line for line in code.splitlines() if line.strip()]) <= 12
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "of 40" in done.stdout
-    assert ", 231) (" in done.stdout
+    assert done.stdout.count(", 231) (") == 4
+    assert re.search(r"reach +expert +1\.0", done.stdout)
+    assert len(Run(tmp_path / "runs" / "first")) == 40
 
 
 def test_the_documented_world_conforms(tmp_path: Path) -> None:

@@ -29,6 +29,11 @@ def policy_configs(config: DictConfig) -> dict[str, DictConfig]:
     return _by_name(config, "policy", "policies")
 
 
+def has_worlds(config: DictConfig) -> bool:
+    """Whether a configuration names a World at all; that of a run made by a script does not."""
+    return bool(config.get("world") or config.get("worlds"))
+
+
 def _by_name(config: DictConfig, single: str, several: str) -> dict[str, DictConfig]:
     one, many = config.get(single), config.get(several)
     if one is not None and many:

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
 
-from simeval.cli.build import build_world, resolved, world_configs
+from simeval.cli.build import build_world, has_worlds, resolved, world_configs
 from simeval.episode import Episode
 from simeval.errors import SimevalError, UnsupportedError
 from simeval.filming import film
@@ -45,6 +45,9 @@ def make_videos(run: Run, count: int) -> Iterator[str]:
     """
     chosen = _chosen(run, count)
     config = OmegaConf.create(run.config)
+    if not has_worlds(config):
+        yield "no videos: the run does not say how its World is built (it was made by a script)"
+        return
     for name, entry in world_configs(config).items():
         episodes = [episode for episode in chosen if episode.rollout.world == name]
         episodes = [episode for episode in episodes if not video_path(run, episode).exists()]

@@ -5,7 +5,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from simeval.cli.build import build_worlds
+from simeval.cli.build import build_worlds, has_worlds
 from simeval.cli.present import make_videos
 from simeval.compare import compare
 from simeval.errors import ConfigError
@@ -44,7 +44,8 @@ def compare_command(path_a: Path, path_b: Path, policy_a: str | None, policy_b: 
 def export_command(path: Path, to: str, output: str | None) -> int:
     """Write a run in another format and print where."""
     run = Run(path)
-    worlds = build_worlds(OmegaConf.create(run.config))
+    config = OmegaConf.create(run.config)
+    worlds = build_worlds(config) if has_worlds(config) else {}
     try:
         written = export(run, to, output, {name: world.spec for name, world in worlds.items()})
     finally:

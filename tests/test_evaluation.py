@@ -1,0 +1,49 @@
+"""The one-call way: paired, recorded, gone on with."""
+
+from pathlib import Path
+
+import pytest
+
+from simeval import Run, evaluate
+from simeval.cli import main
+from simeval.errors import ConfigError, TraceError
+from simeval.testing import ToyExpert, ToyGaussian, ToySimulator, toy_policies
+
+
+def test_policies_are_evaluated_on_the_same_starts_and_noise() -> None:
+    episodes = evaluate(ToySimulator(), toy_policies(), episodes=2, tasks=["reach-left"])
+    assert [episode.rollout.policy for episode in episodes] == ["expert", "smoother", "gaussian"] * 2
+    assert len({(episode.rollout.start, episode.rollout.seed) for episode in episodes}) == 2
+    (one, *_) = evaluate(ToySimulator(), ToyExpert(), episodes=1, tasks=["reach-left"], horizon=3)
+    assert (one.rollout.policy, one.length) == ("policy", 3)
+
+
+def test_calling_again_with_more_episodes_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    first = evaluate(ToySimulator(), ToyExpert(), episodes=1, path=path)
+    shards = sorted((path / "traces").iterdir())
+    more = evaluate(ToySimulator(num_slots=2), ToyExpert(), episodes=2, path=path)
+    assert {episode.id for episode in first} < {episode.id for episode in more} == set(Run(path).requested)
+    assert set(shards) < set((path / "traces").iterdir())
+    with pytest.raises(TraceError, match="policy 'policy'"):
+        evaluate(ToySimulator(), ToyGaussian(), episodes=2, path=path)
+
+
+def test_bad_arguments_write_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean push-left"):
+        evaluate(ToySimulator(), ToyExpert(), episodes=1, tasks=["pushleft"], path=tmp_path / "run")
+    with pytest.raises(ConfigError, match="at least 1"):
+        evaluate(ToySimulator(), ToyExpert(), episodes=0, path=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_line_reads_such_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    path = str(tmp_path / "run")
+    evaluate(ToySimulator(), toy_policies(), episodes=2, path=path)
+    assert main(["score", path]) == 0
+    assert main(["report", path, "--videos", "1"]) == 0
+    assert "does not say how its World is built" in capsys.readouterr().out
+    assert main(["export", path, "--to", "minari", "--output", "toy/run-v0"]) == 0
