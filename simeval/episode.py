@@ -18,7 +18,8 @@ from simeval.types import Rollout, Snapshot
 class Ending:
     """How an episode ended, and what the run knows of it beside its arrays.
 
-    ``status`` is ``"done"`` or ``"error"`` (``error`` then holds the traceback or reason). ``solved_at_reset``: success
+    ``status`` is ``"done"`` or ``"error"`` (``error`` then holds the traceback or reason, and ``blame`` says whose it
+    is: ``"policy"`` or ``"world"``). ``solved_at_reset``: success
     held before the first action. ``success_hold``: see ``World.success_hold``. ``held``: the number of successful
     steps in a row just before a child's first step. ``wall_s``: seconds from its first step to its last, other slots'
     work included.
@@ -30,6 +31,7 @@ class Ending:
     held: int = 0
     solved_at_reset: bool = False
     error: str = ""
+    blame: str = ""
     wall_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -236,6 +238,7 @@ def episode_attrs(rollout: Rollout, ending: Ending) -> dict[str, Any]:
         "solved_at_reset": ending.solved_at_reset,
         "branch_step": rollout.branch_step,
         "error": ending.error,
+        "blame": ending.blame,
         "timings": json.dumps({"wall_s": ending.wall_s}),
     }
 
@@ -253,6 +256,7 @@ def ending_of(attrs: Mapping[str, Any]) -> tuple[Rollout, Ending]:
         held=int(attrs["held"]),
         solved_at_reset=bool(attrs["solved_at_reset"]),
         error=str(attrs["error"]),
+        blame=str(attrs["blame"]),
         wall_s=float(json.loads(str(attrs["timings"]))["wall_s"]),
     )
     return Rollout.from_json(json.loads(str(attrs["rollout"]))), ending

@@ -79,7 +79,7 @@ class Outcome:
 
     ``pair`` identifies the start and noise that it shares with the rollouts of other arms; ``ever`` and ``final`` say
     whether the goal held after any step, and after the last one. ``success_hold`` is 0 where the world defines no
-    success.
+    success. ``blame`` says whose an error is: the policy's or the world's.
     """
 
     id: str
@@ -94,6 +94,7 @@ class Outcome:
     ever: bool = False
     final: bool = False
     reason: str = ""
+    blame: str = ""
 
     @property
     def succeeded(self) -> bool:
@@ -200,7 +201,7 @@ def _read_episode(name: str, group: h5py.Group) -> Outcome:
     status, hold = attrs["status"], int(attrs["success_hold"])
     identity = (name, Arm.of(rollout), rollout.world, rollout.start.task, pair_key(rollout), rollout.parent is not None)
     if status != "done":
-        return Outcome(*identity, ERROR, success_hold=hold, reason=attrs["error"])
+        return Outcome(*identity, ERROR, success_hold=hold, reason=attrs["error"], blame=attrs["blame"])
     success = _column(group, "success").astype(bool)
     held = int(attrs["held"]) if rollout.parent is not None else 0
     summary = summarise(_column(group, "reward"), success, hold, held)

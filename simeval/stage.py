@@ -99,7 +99,7 @@ class Stage:
         slots = [lane.slot for lane in lanes]
         origins = [lane.program.origin for lane in lanes]
         try:
-            with self._blame(lanes):
+            with self._blame("world", lanes):
                 if lanes[0].program.origin is None:
                     keys = [StepKey(lane.world_stream, 0) for lane in lanes]
                     result = self.world.reset(slots, [lane.program.start for lane in lanes], keys)
@@ -108,7 +108,7 @@ class Stage:
         except _Abandoned:
             return
         for row, reason in self._failures(result, lanes).items():
-            self._fail(lanes[row], reason)
+            self._fail(lanes[row], reason, "world")
         rows = [row for row, lane in enumerate(lanes) if self._lanes[lane.slot] is lane]
         for row in rows:
             lane = lanes[row]
@@ -151,7 +151,7 @@ class Stage:
         slots = np.array([lane.slot for lane in lanes])
         observation = {key: self._observation[key][slots] for key in policy.observation_keys}
         keys = [StepKey(lane.policy_stream, lane.step) for lane in lanes]
-        with self._blame(lanes):
+        with self._blame("policy", lanes):
             result = policy.act(observation, [lane.instruction for lane in lanes], take_memory(bank, slots), keys)
             put_memory(bank, slots, result.memory)
             extras = self._extras(name, result)
@@ -168,7 +168,7 @@ class Stage:
                 action[row] = lane.effects.action(action[row], lane.step)
         for row, problem in action_problems(space, action, len(lanes)).items():
             lane = lanes[row]
-            self._fail(lane, f"ActionError: policy {name!r}, slot {lane.slot}, step {lane.step}: {problem}")
+            self._fail(lane, f"ActionError: policy {name!r}, slot {lane.slot}, step {lane.step}: {problem}", "policy")
         for row, lane in enumerate(lanes):
             if self._lanes[lane.slot] is not lane:
                 continue
@@ -201,7 +201,7 @@ class Stage:
         slots = [lane.slot for lane in lanes]
         keys = [StepKey(lane.world_stream, lane.step + 1) for lane in lanes]
         try:
-            with self._blame(lanes):
+            with self._blame("world", lanes):
                 result = self.world.step(slots, actions, keys)
         except _Abandoned:
             return
@@ -224,7 +224,7 @@ class Stage:
                 truncated[row] |= not dead
                 over.append(lane)
         for row, reason in failures.items():
-            self._fail(lanes[row], reason)
+            self._fail(lanes[row], reason, "world")
         rows = [row for row, lane in enumerate(lanes) if self._lanes[lane.slot] is lane]
         recorded = [row for row in rows if lanes[row].recording]
         if recorded:
@@ -299,7 +299,7 @@ class Stage:
         if not due:
             return
         try:
-            with self._blame(due):
+            with self._blame("world", due):
                 snapshots = self.world.snapshot([lane.slot for lane in due])
         except _Abandoned:
             return
@@ -307,7 +307,7 @@ class Stage:
             memory = memory_row(self._memory[lane.rollout.policy], lane.slot)
             lane.checkpoints[lane.step] = Checkpoint(lane.step, snapshot, memory, lane.held)
 
-    def _finish(self, lane: Lane, error: str = "") -> None:
+    def _finish(self, lane: Lane, error: str = "", blame: str = "") -> None:
         if self._lanes[lane.slot] is not lane:
             return
         self._lanes[lane.slot] = None
@@ -329,15 +329,16 @@ class Stage:
             held=lane.held_at_first,
             solved_at_reset=lane.solved_at_reset,
             error=error,
+            blame=blame,
             wall_s=time.perf_counter() - lane.began,
         )
         self._deliver(Episode(lane.program.rollout, ending, ArraySource(arrays, lane.checkpoints)))
 
-    def _fail(self, lane: Lane, reason: str) -> None:
-        self._finish(lane, reason)
+    def _fail(self, lane: Lane, reason: str, blame: str = "") -> None:
+        self._finish(lane, reason, blame)
 
     @contextmanager
-    def _blame(self, lanes: Sequence[Lane]) -> Iterator[None]:
+    def _blame(self, whose: str, lanes: Sequence[Lane]) -> Iterator[None]:
         """Turn an exception into the error of the one lane concerned; of several, run each again alone."""
         try:
             yield
@@ -345,7 +346,7 @@ class Stage:
             raise
         except Exception as error:
             if len(lanes) == 1:
-                self._fail(lanes[0], traceback.format_exc())
+                self._fail(lanes[0], traceback.format_exc(), whose)
             else:
                 for lane in lanes:
                     self._lanes[lane.slot] = None

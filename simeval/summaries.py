@@ -24,11 +24,13 @@ def rate(outcomes: Sequence[Outcome], confidence: float) -> dict[str, Any]:
     judged = [outcome for outcome in outcomes if by == "return" or outcome.success_hold]
     counted = [outcome for outcome in judged if outcome.status == COUNTED]
     errors = sum(outcome.status == ERROR for outcome in judged)
+    own = sum(outcome.status == ERROR and outcome.blame == "policy" for outcome in judged)
     successes = None if by == "return" else sum(outcome.succeeded for outcome in counted)
     return {
         "measure": by,
         **proportion(successes, len(counted), confidence),
         "errors": errors,
+        "policy_errors": own,
         "with_errors": proportion(successes, len(counted) + errors, confidence),
     }
 

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simeval.wording import difference, groups, mean_return, p_value, percent, undefined
+from simeval.wording import difference, errors_in_words, groups, mean_return, p_value, percent, undefined
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,7 +121,7 @@ def _unit(group: dict[str, Any]) -> str:
 def _cell(row: dict[str, Any] | None) -> _Lines:
     if row is None:
         return ["–"]
-    errors = [f"[red]{_whole(row['errors'], 'error' + 's' * (row['errors'] > 1))}[/red]"] if row["errors"] else []
+    errors = [f"[red]{_whole(errors_in_words(row))}[/red]"] if row["errors"] else []
     if row["measure"] == "success":
         if row["rate"] is None:
             return ["none counted", *errors]

@@ -17,7 +17,7 @@ def headline(scores: dict[str, Any]) -> str:
     ]
     if not told:
         return "No episode counts yet, so there is no success rate."
-    return f"{' '.join(told)} Rule: {scores['rule']['name']}."
+    return f"{' '.join(told)}{_errors(scores)} Rule: {scores['rule']['name']}."
 
 
 def groups(scores: dict[str, Any]) -> list[dict[str, Any]]:
@@ -54,6 +54,26 @@ def groups(scores: dict[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return parted
+
+
+def errors_in_words(row: dict[str, Any]) -> str:
+    """How many errors, and whose: ``3 errors``, ``3 policy errors``, ``3 errors (1 policy)``."""
+    count, own = row["errors"], row["policy_errors"]
+    noun = "error" + "s" * (count > 1)
+    return f"{count} policy {noun}" if own == count else f"{count} {noun}" + (f" ({own} policy)" if own else "")
+
+
+def _errors(scores: dict[str, Any]) -> str:
+    """What was left out because of errors, and what counting it as failures would make of the rates."""
+    arms = [arm for arm in scores["arms"] if arm["errors"]]
+    if not arms:
+        return ""
+    left_out = ", ".join(f"{errors_in_words(arm)} of {arm['arm']}" for arm in arms)
+    judged = [arm for arm in scores["arms"] if arm["measure"] == "success"]
+    if not any(arm["errors"] for arm in judged):
+        return f" Left out: {left_out}."
+    counted = ", ".join(f"{a['arm']} {a['with_errors']['successes']}/{a['with_errors']['n']}" for a in judged)
+    return f" Left out: {left_out}; with errors as failures: {counted}."
 
 
 def undefined(worlds: Sequence[str]) -> str:

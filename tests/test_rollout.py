@@ -186,7 +186,7 @@ def test_one_broken_simulator_is_one_error_and_leaves_the_others_as_they_are(fau
     broken = result(Faulty(world, {(1, step): fault}), rollouts)
     for one, other in zip(clean, broken, strict=True):
         if one.rollout.start.seed == 1:
-            assert other.status == "error"
+            assert (other.status, other.ending.blame) == ("error", "world")
             assert not other.succeeded
             assert other.error
             assert other.length == max(step - 1, 0)
@@ -223,7 +223,7 @@ def test_a_bad_action_is_that_episodes_error_and_names_slot_and_step(value: floa
     episodes = result(world, roots(world, 2, ("wrong",)), {"wrong": Wrong(spoil_pushes(value))})
     for episode in episodes:
         if "push" in episode.rollout.start.instruction:
-            assert episode.status == "error"
+            assert (episode.status, episode.ending.blame) == ("error", "policy")
             assert "slot" in episode.error
             assert "step 0" in episode.error
             assert "action[0]" in episode.error

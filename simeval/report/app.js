@@ -22,7 +22,7 @@ const byReturn = groups.some((group) => group.measure === "return");
 const groupTitle = (group, what) => (group.measure === "success" ? what[0] : what[1]) + (groups.length > 1 && group.without_success.length ? ` · ${group.without_success.join(", ")}` : "");
 
 const counts = (row) => (state.denominator === "with" ? row.with_errors : row);
-const errorsOf = (row) => (row.errors ? `${row.errors} error${row.errors > 1 ? "s" : ""}` : "");
+const errorsOf = (row) => (row.errors ? `${row.errors} error${row.errors > 1 ? "s" : ""}${row.policy_errors ? ` (${row.policy_errors === row.errors ? "the" : `${row.policy_errors} the`} policy's)` : ""}` : "");
 
 /* What a row of scores says of an arm: its success rate, or its mean return where no success is defined. */
 function entryOf(row, arm) {
