@@ -79,7 +79,7 @@ class Checkpoint:
 class ArraySource:
     """Where an episode's arrays are: in memory. ``ShardSource`` in ``simeval.trace`` reads them from a file."""
 
-    def __init__(self, arrays: Recorded, checkpoints: Mapping[int, Checkpoint] | None = None):
+    def __init__(self, arrays: Recorded, checkpoints: Mapping[int, bytes] | None = None):
         self.arrays = arrays
         self.checkpoints = dict(checkpoints or {})
 
@@ -98,7 +98,7 @@ class ArraySource:
 
     def checkpoint(self, step: int) -> Checkpoint:
         """The checkpoint kept at ``step``."""
-        return self.checkpoints[step]
+        return Checkpoint.from_bytes(self.checkpoints[step])
 
 
 class Columns(Mapping[str, np.ndarray]):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from simeval import folder
 from simeval.episode import Episode
@@ -35,19 +36,19 @@ def evaluate(
     setting = Setting({world.name: world}, {world.name: list(named)}, seed)
     study.size(setting)
     bound = {name: policy.bind(world.spec) for name, policy in named.items()}
-    store = MemoryStore() if path is None else _store(Path(path), world, bound, seed)
+    store = MemoryStore() if path is None else _store(Path(path), world, bound, {"seed": seed, "horizon": horizon})
     with Engine({world.name: world}, {world.name: bound}, store) as engine:
         return engine.run(study.protocol(setting))
 
 
-def _store(path: Path, world: World, policies: Mapping[str, Policy], seed: int) -> Store:
+def _store(path: Path, world: World, policies: Mapping[str, Policy], config: Mapping[str, Any]) -> Store:
     manifest = folder.Manifest(
-        config={"seed": seed},
+        config=config,
         worlds={world.name: world.fingerprint},
         policies={world.name: {name: policy.fingerprint for name, policy in policies.items()}},
     )
     if (path / "run.json").exists():
-        folder.resume(path, manifest)
+        lock, _ = folder.resume(path, manifest)
     else:
-        folder.create(path, manifest)
-    return RunStore(path)
+        lock = folder.create(path, manifest)
+    return RunStore(path, lock=lock)

@@ -2,18 +2,19 @@
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from simeval.errors import TraceError
 from simeval.noise import NOISE_LAYOUT
 from simeval.provenance import git_commit, hardware, versions
 from simeval.reader import Run
-from simeval.trace import SCHEMA
+from simeval.trace import SCHEMA, lock_folder
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,37 @@ class Manifest:
         }
 
 
-def create(folder: Path, manifest: Manifest) -> None:
-    """Make a new run folder; ``TraceError`` if anything is there already."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+def create(folder: Path, manifest: Manifest) -> IO[bytes]:
+    """Make a new run folder, and return the right to write in it; ``TraceError`` if anything is there already."""
+    _refuse_existing(folder)
+    session = manifest.session()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = lock_folder(folder)
+    except OSError as error:
+        raise TraceError(f"{folder} cannot be made ({error}); choose another run.dir") from None
+    try:
+        _refuse_existing(folder)
+        _write_manifest(folder, manifest, session)
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def _refuse_existing(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(item.name != ".lock" for item in folder.iterdir())):
         what = "holds a run" if (folder / "run.json").exists() else "exists and is not empty"
         raise TraceError(
             f"{folder} {what}; nothing is overwritten: choose another run.dir"
             + (", or go on with it by run.resume=true" if what == "holds a run" else "")
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    for parent in folder.absolute().parents:
+        if (parent / "run.json").exists():
+            raise TraceError(f"{folder} is inside the run {parent}; choose a run.dir outside it")
+
+
+def _write_manifest(folder: Path, manifest: Manifest, session: Mapping[str, Any]) -> None:
     content = {
         "schema": SCHEMA,
         "noise_layout": NOISE_LAYOUT,
@@ -51,20 +74,38 @@ def create(folder: Path, manifest: Manifest) -> None:
         "config": dict(manifest.config),
         "worlds": dict(manifest.worlds),
         "policies": {name: dict(policies) for name, policies in manifest.policies.items()},
-        "sessions": [manifest.session()],
+        "sessions": [session],
     }
     write_json(folder / "run.json", content)
 
 
-def resume(folder: Path, manifest: Manifest) -> list[str]:
-    """Prepare to go on with a run; returns what has changed since and may be harmless.
+def resume(folder: Path, manifest: Manifest) -> tuple[IO[bytes], list[str]]:
+    """Prepare to go on with a run; returns the right to write in it, and what has changed since and may be harmless.
 
-    ``TraceError`` if Worlds, policies or the noise layout are not those of the run: its episodes would not be alike.
+    ``TraceError`` if Worlds, policies, the noise layout or the design are not those of the run: its episodes would not
+    be alike. Of the configuration, only what :data:`MAY_CHANGE` names may differ.
     """
+    lock = lock_folder(folder)
+    try:
+        return lock, _go_on(folder, manifest)
+    except BaseException:
+        lock.close()
+        raise
+
+
+MAY_CHANGE = re.compile(
+    r"seed|(run|record|report)(\..*)?|protocol\.(episodes|tasks)(\..*)?|worlds?(\..*)?|polic(y|ies)(\..*)?"
+)
+"""Settings that a run may be gone on with changed. Worlds and policies are compared by their fingerprints instead."""
+
+
+def _go_on(folder: Path, manifest: Manifest) -> list[str]:
     info = Run(folder).info
+    was, now = flat(info["config"]), flat(manifest.config)
+    changed = [key for key in sorted(was.keys() | now.keys()) if was.get(key) != now.get(key)]
     differences = [
-        f"{what} was [{before}] and is [{now}]"
-        for what, before, now in [
+        f"{what} was [{before}] and is [{after}]"
+        for what, before, after in [
             ("the noise layout", info["noise_layout"], NOISE_LAYOUT),
             *(
                 (f"world {name!r}", info["worlds"].get(name, "absent"), fingerprint)
@@ -76,7 +117,10 @@ def resume(folder: Path, manifest: Manifest) -> list[str]:
                 for name, fingerprint in policies.items()
             ),
         ]
-        if before != now
+        if before != after
+    ]
+    differences += [
+        f"{key} was {was.get(key)} and is {now.get(key)}" for key in changed if not MAY_CHANGE.fullmatch(key)
     ]
     if differences:
         raise TraceError(
@@ -100,6 +144,17 @@ def resume(folder: Path, manifest: Manifest) -> list[str]:
     info["sessions"].append(session)
     write_json(folder / "run.json", info)
     return notes
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """A nested configuration as one mapping, keys joined by dots."""
+    if not isinstance(config, Mapping):
+        return {prefix: config}
+    return {
+        key: value
+        for name, inner in config.items()
+        for key, value in flat(inner, f"{prefix}.{name}" if prefix else str(name)).items()
+    }
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

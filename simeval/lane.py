@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from simeval.errors import UnsupportedError
 from simeval.noise import Stream
 from simeval.perturbation import Effects, split
 from simeval.reader import Run
-from simeval.types import Rollout, SnapshotRef, Start
+from simeval.types import Rollout, Start
 from simeval.world import World
 
 Recall = Callable[[str], Episode | None]
@@ -64,7 +65,7 @@ def plan(rollout: Rollout, world: World, recall: Recall) -> Program:
                 "branch its parent's, or start a new root"
             )
         begin, end = parent.rollout.branch_step, parent.rollout.branch_step + parent.length
-        if not begin <= step <= end or (step == end and parent.rollout.horizon > end):
+        if not begin <= step <= end or (step == end and _has_ended(parent)):
             raise ValueError(
                 f"cannot branch from {parent.id} at step {step}: it has steps {begin} to {end - 1} "
                 f"(status {parent.status}, {'succeeded' if parent.succeeded else 'no success'})"
@@ -80,15 +81,34 @@ def plan(rollout: Rollout, world: World, recall: Recall) -> Program:
         current = parent.rollout
     origin = None
     if start.snapshot is not None:
-        kept_state = _checkpoint(start.snapshot, recall)
+        kept_state = _checkpoint(start, recall)
         origin = Checkpoint(0, kept_state.snapshot, {}, 0)
     return Program(rollout, tuple(reversed(segments)), start, origin)
 
 
-def _checkpoint(ref: SnapshotRef, recall: Recall) -> Checkpoint:
+def _has_ended(episode: Episode) -> bool:
+    """Whether an episode ended by itself, so that nothing can follow; one cut at its horizon could go on."""
+    solved = episode.rollout.stop_on_success and episode.succeeded
+    end = episode.rollout.branch_step + episode.length
+    return episode.rollout.horizon > end or solved or not episode.length or bool(episode.terminated[-1])
+
+
+def _checkpoint(start: Start, recall: Recall) -> Checkpoint:
+    """The state that a start refers to; it must be of the same task, as it holds the goal too."""
+    ref = start.snapshot
+    assert ref is not None
+    if start.perturbations:
+        raise UnsupportedError(
+            "a start from a snapshot keeps the World as it was; it cannot be given: "
+            f"{', '.join(p.axis for p in start.perturbations)}"
+        )
     episode = recall(ref.rollout) if ref.run in ("", ".") else Run(ref.run)[ref.rollout]
     if episode is None:
         raise ValueError(f"the start's snapshot is of rollout {ref.rollout}, which is not finished in this run")
+    if episode.rollout.start.task != start.task:
+        raise ValueError(
+            f"a start of task {start.task!r} cannot begin from a state of task {episode.rollout.start.task!r}"
+        )
     return episode.source.checkpoint(ref.step)
 
 
@@ -103,7 +123,7 @@ class Lane:
     position: int = 0
     solved_at_reset: bool = False
     held_at_first: int = 0
-    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    checkpoints: dict[int, bytes] = field(default_factory=dict)
     began: float = field(default_factory=time.perf_counter)
 
     rollout: Rollout = field(init=False)
@@ -114,6 +134,7 @@ class Lane:
     effects: Effects = field(init=False)
     instruction: str = field(init=False)
     snapshot_steps: frozenset[int] = field(init=False)
+    extras: dict[str, Any] | None = None
 
     def enter(self, world: World) -> None:
         """Take up the segment at ``position``."""

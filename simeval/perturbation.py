@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simeval.errors import UnsupportedError, unknown
+from simeval.errors import ConfigError, UnsupportedError, unknown
 from simeval.noise import StepKey
 from simeval.types import Perturbation, Rollout
 from simeval.world import World
@@ -46,13 +46,19 @@ class ReplaceAction(Effect):
     def action(self, action: np.ndarray, key: StepKey) -> np.ndarray:
         """See ``Effect.action``."""
         if self.value.shape != action.shape:
-            raise ValueError(f"actuation.replace has a value of shape {self.value.shape}; actions are {action.shape}")
+            raise ConfigError(f"actuation.replace has a value of shape {self.value.shape}; actions are {action.shape}")
         return self.value.astype(action.dtype)
+
+
+def _param(perturbation: Perturbation, name: str) -> Any:
+    if name not in perturbation.params:
+        raise ConfigError(f"perturbation {perturbation.axis} needs params.{name}; received {dict(perturbation.params)}")
+    return perturbation.params[name]
 
 
 _EFFECTS: dict[str, Callable[[Perturbation], Effect]] = {
     "identity": lambda p: Identity(),
-    "actuation.replace": lambda p: ReplaceAction(np.asarray(p.params["value"], dtype=np.float64)),
+    "actuation.replace": lambda p: ReplaceAction(np.asarray(_param(p, "value"), dtype=np.float64)),
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,14 @@ import numpy as np
 
 from simeval.episode import ArraySource, Episode
 from simeval.errors import TraceError, unknown
+from simeval.metrics import summarise
 from simeval.trace import Index, ShardSource, entry_ending, read_episodes
 from simeval.types import Rollout
 
 if TYPE_CHECKING:
     import pandas
+
+_MANIFEST = frozenset({"schema", "noise_layout", "run_id", "config", "worlds", "policies", "sessions"})
 
 _COLUMNS = (
     "id",
@@ -53,8 +57,11 @@ class Run:
             raise TraceError(f"{self.path} {what}; a run folder is what `simeval run run.dir=…` makes")
         try:
             self.info: dict[str, Any] = json.loads(manifest.read_text())
-        except ValueError as error:
-            raise TraceError(f"{manifest} is not JSON ({error}); the run folder was altered") from None
+        except (ValueError, OSError) as error:
+            raise TraceError(f"{manifest} cannot be read ({error}); the run folder was altered") from None
+        if not isinstance(self.info, dict) or not self.info.keys() >= _MANIFEST:
+            raise TraceError(f"{manifest} is no manifest of a run (it lacks some of: {', '.join(sorted(_MANIFEST))})")
+        self.run_id: str = self.info["run_id"]
         self.refresh()
 
     def __repr__(self) -> str:
@@ -76,9 +83,12 @@ class Run:
             elif "shard" in entry:
                 shard = shards.setdefault(entry["shard"], entry["shard"])
                 self._sealed[rollout_id] = (shard, place)
+        latest = max(shards, default="")
         for path in sorted((self.path / "traces").glob("*.h5")):
-            if path.name not in shards:
-                self._adopted.update((episode.id, episode) for episode in read_episodes(path))
+            if path.name not in shards or path.name == latest:  # the latest may be indexed in part
+                for episode in read_episodes(path, self.run_id):
+                    if episode.id not in self._sealed:
+                        self._adopted[episode.id] = episode
 
     @property
     def config(self) -> dict[str, Any]:
@@ -116,15 +126,15 @@ class Run:
         return rollout_id in self._sealed or rollout_id in self._adopted
 
     def __getitem__(self, rollout_id: str) -> Episode:
-        if rollout_id in self._adopted:
-            return self._adopted[rollout_id]
         if rollout_id not in self._sealed:
+            if rollout_id in self._adopted:
+                return self._adopted[rollout_id]
             if rollout_id in self._requested:
                 raise TraceError(f"rollout {rollout_id} was requested but not finished; resume the run")
             raise unknown(f"rollout of {self.path}", rollout_id, self._finished())
         shard, place = self._sealed[rollout_id]
         entry = self._index.line(place)
-        source = ShardSource(self.path / "traces" / shard, rollout_id)
+        source = ShardSource(self.path / "traces" / shard, rollout_id, self.run_id)
         return Episode(Rollout.from_json(entry["rollout"]), entry_ending(entry), source)
 
     def __iter__(self) -> Iterator[Episode]:
@@ -155,8 +165,14 @@ class Run:
                 before = parent.source.read(path)[:step]
             except KeyError:
                 continue
+            if path == "truncated":
+                before = np.zeros_like(before)  # where the parent was cut, its branch went on
             arrays[path] = np.concatenate([before, episode.source.read(path)])
-        return Episode(episode.rollout, episode.ending, ArraySource(arrays))
+        summary = summarise(arrays["reward"], arrays["success"], episode.ending.success_hold)
+        if episode.status == "error":
+            summary = replace(summary, success=False, success_step=None)
+        ending = replace(episode.ending, summary=summary, held=0, solved_at_reset=parent.ending.solved_at_reset)
+        return Episode(episode.rollout, ending, ArraySource(arrays))
 
     def _row(self, rollout_id: str) -> dict[str, Any]:
         finished = None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from simeval.episode import ArraySource, Checkpoint, Ending, Episode
-from simeval.errors import ActionError, ConfigError, MissingPackageError, UnsupportedError
+from simeval.errors import ConfigError, MissingPackageError, UnsupportedError
 from simeval.lane import Lane, Program
 from simeval.metrics import summarise
 from simeval.noise import StepKey
@@ -49,7 +49,8 @@ class Stage:
         self._tape = Tape(world.num_slots, pool, keep)
         self._observation: dict[str, Any] = {}
         self._memory: dict[str, Memory] = {}
-        self._policy_paths: dict[str, dict[str, tuple[Any, ...]]] = {}
+        self._signals: dict[str, Any] = {}
+        self._acted: set[str] = set()
 
     def submit(self, program: Program) -> None:
         """Queue a program; it begins when a slot comes free."""
@@ -57,10 +58,10 @@ class Stage:
 
     def tick(self) -> bool:
         """Fill free slots and advance every lane by one control step; false when there was nothing to do."""
-        self._fill()
+        begun = self._fill()
         lanes = [lane for lane in self._lanes if lane is not None]
         if not lanes:
-            return False
+            return begun
         self._keep_checkpoints(lanes)
         lanes = self._alive(lanes)
         actions = self._act(lanes)
@@ -75,9 +76,11 @@ class Stage:
 
     # Beginning
 
-    def _fill(self) -> None:
+    def _fill(self) -> bool:
+        begun = False
         free = deque(slot for slot, lane in enumerate(self._lanes) if lane is None)
         while free and self._queue:
+            begun = True
             fresh: list[Lane] = []
             while free and self._queue:
                 lane = Lane(free.popleft(), self._queue.popleft())
@@ -94,6 +97,7 @@ class Stage:
                 if group:
                     self._begin(group)
             free = deque(slot for slot, lane in enumerate(self._lanes) if lane is None)
+        return begun
 
     def _begin(self, lanes: list[Lane]) -> None:
         slots = [lane.slot for lane in lanes]
@@ -151,24 +155,32 @@ class Stage:
         slots = np.array([lane.slot for lane in lanes])
         observation = {key: self._observation[key][slots] for key in policy.observation_keys}
         keys = [StepKey(lane.policy_stream, lane.step) for lane in lanes]
+        space = self.world.action_space
         with self._blame("policy", lanes):
             result = policy.act(observation, [lane.instruction for lane in lanes], take_memory(bank, slots), keys)
+            action = np.asarray(result.action)
+            if action.shape != (len(lanes), *space.shape):
+                raise self._wrong_shape(name, action.shape, len(lanes))
+            _check_rows(result.memory, len(lanes), "memory")
             put_memory(bank, slots, result.memory)
-            extras = self._extras(name, result)
-        action = np.asarray(result.action)
-        space = self.world.action_space
-        if action.shape != (len(lanes), *space.shape):
-            raise ActionError(
-                f"policy {name!r} gave actions of shape {action.shape} for {len(lanes)} observations; world "
-                f"{self.world.name!r} expects {(len(lanes), *space.shape)}"
-            )
-        action = action.astype(space.dtype)
+            extras = self._extras(result, lanes)
+        self._acted.add(name)
+        problems = action_problems(space, action, len(lanes))
+        with np.errstate(invalid="ignore"):
+            cast = action.astype(space.dtype)
+        if space.dtype.kind in "iu" and action.dtype.kind == "f":
+            for row in np.flatnonzero((cast != action).reshape(len(lanes), -1).any(axis=1)):
+                problems.setdefault(
+                    int(row), f"action {action[row]} is not whole, and the action space is {space.dtype}"
+                )
+        action = cast
+        for row, problem in problems.items():
+            self._fail_action(name, lanes[row], problem)
         for row, lane in enumerate(lanes):
-            if lane.effects:
+            if lane.effects and row not in problems:
                 action[row] = lane.effects.action(action[row], lane.step)
-        for row, problem in action_problems(space, action, len(lanes)).items():
-            lane = lanes[row]
-            self._fail(lane, f"ActionError: policy {name!r}, slot {lane.slot}, step {lane.step}: {problem}", "policy")
+                for problem in action_problems(space, action[row : row + 1], 1).values():
+                    self._fail_action(name, lane, problem)
         for row, lane in enumerate(lanes):
             if self._lanes[lane.slot] is not lane:
                 continue
@@ -185,14 +197,33 @@ class Stage:
             self._tape.write(slots[rows], {"action": action[rows]})
             self._tape.write(slots[rows], {key: value[rows] for key, value in extras.items()}, "policy/")
 
-    def _extras(self, name: str, result: PolicyStep) -> dict[str, np.ndarray]:
+    def _wrong_shape(self, name: str, shape: tuple[int, ...], count: int) -> Exception:
+        text = (
+            f"policy {name!r} gave actions of shape {shape} for {count} observations; world {self.world.name!r} "
+            f"expects {(count, *self.world.action_space.shape)}"
+        )
+        # A policy that never acted rightly does not fit the World; one that did has made a mistake in an episode.
+        return ValueError(text) if name in self._acted else ConfigError(text)
+
+    def _fail_action(self, name: str, lane: Lane, problem: str) -> None:
+        self._fail(lane, f"ActionError: policy {name!r}, slot {lane.slot}, step {lane.step}: {problem}", "policy")
+
+    def _extras(self, result: PolicyStep, lanes: Sequence[Lane]) -> dict[str, np.ndarray]:
         extras = {key: np.asarray(value) for key, value in result.extras.items()}
         for key, value in (("log_prob", result.log_prob), ("entropy", result.entropy), ("chunk", result.chunk)):
             if value is not None:
                 extras[key] = np.asarray(value)
+        for key, value in extras.items():
+            _check_path(key, "extras")
+            if value.dtype.kind not in "biufc":
+                raise ValueError(f"extras {key!r} are of dtype {value.dtype}; numbers and booleans can be recorded")
+        _check_rows(extras, len(lanes), "extras")
         layout = {key: (value.dtype, value.shape[1:]) for key, value in extras.items()}
-        if self._policy_paths.setdefault(name, layout) != layout:
-            raise ValueError(f"policy {name!r} reports {layout}, and reported {self._policy_paths[name]} before")
+        for lane in lanes:
+            if lane.extras is None:
+                lane.extras = layout
+            elif lane.extras != layout:
+                raise ValueError(f"the policy reports {layout}, and reported {lane.extras} earlier in the episode")
         return extras
 
     # Stepping
@@ -262,6 +293,7 @@ class Stage:
         if not rows:
             return
         slots = np.array([lanes[row].slot for row in rows])
+        self._check_time_step(result, len(lanes))
         for key, value in result.observation.items():
             if key not in self._observation:
                 self._observation[key] = value[np.zeros(self.world.num_slots, dtype=np.int64)]
@@ -278,7 +310,42 @@ class Stage:
             self._tape.write(at, {key: value[at] for key, value in self._observation.items()}, "observation/")
             self._tape.write(at, {key: value[recorded] for key, value in result.signals.items()}, "signals/")
 
+    def _check_time_step(self, result: TimeStep, count: int) -> None:
+        """Raise ``ConfigError`` where the World breaks its contract: what it shows keeps parts, shapes and dtypes."""
+        shown = {f"observation {key!r}": value for key, value in result.observation.items()}
+        shown |= {f"signal {key!r}": value for key, value in result.signals.items()}
+        layout = {key: (value.dtype, tuple(value.shape[1:])) for key, value in shown.items()}
+        if not self._signals:
+            for key in (*result.observation, *result.signals):
+                _check_path(key, "what a World shows")
+            declared = self.world.observation_space.spaces.keys()
+            if result.observation.keys() != declared:
+                raise self._broken(
+                    f"it shows observations {sorted(result.observation)}, and declares {sorted(declared)}"
+                )
+            self._signals = layout
+        if layout != self._signals:
+            differing = sorted(
+                key for key in layout.keys() | self._signals.keys() if layout.get(key) != self._signals.get(key)
+            )
+            raise self._broken(
+                "; ".join(
+                    f"{key} is {layout.get(key, 'missing')} and was {self._signals.get(key, 'absent')}"
+                    for key in differing
+                )
+            )
+        for key, value in shown.items():
+            if len(value) != count:
+                raise self._broken(f"{key} has {len(value)} rows for {count} slots")
+
+    def _broken(self, text: str) -> ConfigError:
+        return ConfigError(f"world {self.world.name!r} breaks its contract (`simeval check` proves it): {text}")
+
     def _failures(self, result: TimeStep, lanes: Sequence[Lane]) -> dict[int, str]:
+        for name in ("terminated", "truncated", "success"):
+            flag = np.asarray(getattr(result, name))
+            if flag.dtype != bool or flag.shape != (len(lanes),):
+                raise self._broken(f"{name} is {flag.dtype}{list(flag.shape)}, expected bool[{len(lanes)}]")
         failures = dict(result.failures)
         for name, value in (*result.observation.items(), ("reward", result.reward)):
             if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
@@ -305,7 +372,11 @@ class Stage:
             return
         for lane, snapshot in zip(due, snapshots, strict=True):
             memory = memory_row(self._memory[lane.rollout.policy], lane.slot)
-            lane.checkpoints[lane.step] = Checkpoint(lane.step, snapshot, memory, lane.held)
+            try:
+                with self._blame("world", [lane]):
+                    lane.checkpoints[lane.step] = Checkpoint(lane.step, snapshot, memory, lane.held).to_bytes()
+            except _Abandoned:
+                continue
 
     def _finish(self, lane: Lane, error: str = "", blame: str = "") -> None:
         if self._lanes[lane.slot] is not lane:
@@ -353,3 +424,18 @@ class Stage:
                     lane.program.isolated = True
                 self._queue.extendleft(lane.program for lane in reversed(lanes))
             raise _Abandoned from error
+
+
+def _check_rows(arrays: Mapping[str, Any], count: int, what: str) -> None:
+    for key, value in arrays.items():
+        if isinstance(value, Mapping):
+            _check_rows(value, count, what)
+        elif value.ndim == 0 or len(value) != count:
+            raise ValueError(
+                f"{what} {key!r} has shape {list(value.shape)}; expected one row for each of {count} episodes"
+            )
+
+
+def _check_path(key: str, what: str) -> None:
+    if not key or any(part in ("", ".", "..") for part in key.split("/")):
+        raise ConfigError(f"{what}: {key!r} cannot be a name in a trace; use names such as 'state' or 'images/front'")

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import IO
 
 from simeval.episode import Episode
 from simeval.reader import Run
@@ -50,11 +51,14 @@ class RunStore(Store):
     """Keeps episodes in a run folder, whose ``run.json`` exists; what it already holds is recalled.
 
     ``retry_errors`` forgets recorded errors, so that those rollouts run again; the new episode stands for the old.
+    ``lock`` is the right to write, from ``simeval.folder.create`` or ``resume``; without it, it is taken here.
     """
 
-    def __init__(self, folder: Path, retry_errors: bool = False, seal_seconds: float = 1.0):
+    def __init__(
+        self, folder: Path, retry_errors: bool = False, seal_seconds: float = 1.0, lock: IO[bytes] | None = None
+    ):
         run = Run(folder)
-        self._writer = TraceWriter(folder, run.info["run_id"], seal_seconds)
+        self._writer = TraceWriter(folder, run.run_id, seal_seconds, lock)
         run.refresh()
         self._recorded = run
         self._lost = run.lost

@@ -27,21 +27,30 @@ from simeval.types import Rollout
 SCHEMA = "simeval-trace/1"
 
 _TEXT = h5py.string_dtype()
+_NESTED = h5p.create(h5p.LINK_CREATE)
+_NESTED.set_create_intermediate_group(True)
 _SHARD_EPISODES = 256
 _SHARD_BYTES = 64 << 20
 
 
 def write_shard(path: Path, episodes: list[Episode], run_id: str) -> None:
-    """Write a shard holding ``episodes`` at ``path``, flushed to disk, complete or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with h5py.File(temporary, "w") as file:
+    """Write a shard holding ``episodes`` at ``path``, flushed to disk, complete or not at all.
+
+    It is built in memory and written in one go: HDF5 does not survive a disk that fills up under it.
+    """
+    with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
         file.attrs["schema"] = SCHEMA
         file.attrs["noise_layout"] = NOISE_LAYOUT
         file.attrs["run_id"] = run_id
         for episode in episodes:
             _write_episode(h5g.create(file.id, episode.id.encode()), episode)
-    with open(temporary, "rb") as file:
-        os.fsync(file.fileno())
+        file.flush()
+        image = file.id.get_file_image()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(temporary, "wb") as out:
+        out.write(image)
+        out.flush()
+        os.fsync(out.fileno())
     os.rename(temporary, path)
     _sync_folder(path.parent)
 
@@ -54,7 +63,7 @@ def _write_episode(group: h5g.GroupID, episode: Episode) -> None:
     for path in source.paths():
         folder, _, name = path.rpartition("/")
         if folder not in parents:
-            parents[folder] = h5g.create(group, folder.encode())
+            parents[folder] = h5g.create(group, folder.encode(), lcpl=_NESTED)
         array = source.arrays[path]
         if isinstance(array, Frames):
             _write_frames(parents[folder], name, array)
@@ -62,7 +71,7 @@ def _write_episode(group: h5g.GroupID, episode: Episode) -> None:
             _write_array(parents[folder], name, array)
     steps = source.checkpoint_steps()
     if steps:
-        data = [np.frombuffer(source.checkpoint(step).to_bytes(), dtype=np.uint8) for step in steps]
+        data = [np.frombuffer(source.checkpoints[step], dtype=np.uint8) for step in steps]
         snapshots = h5g.create(group, b"snapshots")
         _write_array(snapshots, "step", np.array(steps, dtype=np.int64))
         _write_array(snapshots, "offset", np.cumsum([0, *(len(item) for item in data)], dtype=np.int64))
@@ -70,6 +79,8 @@ def _write_episode(group: h5g.GroupID, episode: Episode) -> None:
 
 
 def _write_attr(group: h5g.GroupID, name: str, value: str | bool | int | float) -> None:
+    if isinstance(value, str):  # HDF5 holds neither NUL nor lone surrogates
+        value = value.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
     array = np.array(value, dtype=_TEXT if isinstance(value, str) else None)
     kind = h5t.py_create(array.dtype, logical=True)
     h5a.create(group, name.encode(), kind, h5s.create(h5s.SCALAR)).write(array)
@@ -104,8 +115,8 @@ def _sync_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def open_shard(path: Path) -> Iterator[h5py.File]:
-    """A shard opened for reading; ``TraceError`` for a missing, truncated or foreign file."""
+def open_shard(path: Path, run_id: str | None = None) -> Iterator[h5py.File]:
+    """A shard opened for reading; ``TraceError`` for a missing, truncated or foreign file, or one of another run."""
     try:
         file = h5py.File(path, "r")
     except FileNotFoundError:
@@ -123,15 +134,22 @@ def open_shard(path: Path) -> Iterator[h5py.File]:
             raise TraceError(
                 f"{path} is not a {SCHEMA} trace (its schema is {schema!r}); other formats need `simeval import`"
             )
+        for name, expected in (("run_id", run_id), ("noise_layout", NOISE_LAYOUT)):
+            if expected is not None and file.attrs.get(name) != expected:
+                raise TraceError(
+                    f"{path} has {name} {file.attrs.get(name)!r} where {expected!r} is expected: it belongs to another "
+                    "run or version; take it out of the folder"
+                )
         yield file
 
 
 class ShardSource(ArraySource):
     """Where an episode's arrays are: in a group of a shard, opened when asked."""
 
-    def __init__(self, path: Path, group: str):
+    def __init__(self, path: Path, group: str, run_id: str):
         self._path = path
         self._group = group
+        self._run_id = run_id
 
     def paths(self) -> list[str]:
         """See ``ArraySource.paths``."""
@@ -174,7 +192,7 @@ class ShardSource(ArraySource):
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[h5py.Group]:
-        with _SHARDS.lend(self._path) as file:
+        with _SHARDS.lend(self._path, self._run_id) as file:
             if self._group not in file:
                 raise TraceError(f"{self._path} holds no episode {self._group}; the index and the trace disagree")
             yield file[self._group]
@@ -190,7 +208,7 @@ class _ShardCache:
         self._lock = threading.RLock()
 
     @contextlib.contextmanager
-    def lend(self, path: Path) -> Iterator[h5py.File]:
+    def lend(self, path: Path, run_id: str) -> Iterator[h5py.File]:
         with self._lock:
             try:
                 key = (path, path.stat().st_ino)
@@ -198,7 +216,7 @@ class _ShardCache:
                 key = (path, 0)
             if key not in self._open:
                 stack = contextlib.ExitStack()
-                self._files[key] = stack.enter_context(open_shard(path))
+                self._files[key] = stack.enter_context(open_shard(path, run_id))
                 self._open[key] = stack
                 if len(self._open) > self._size:
                     old, oldest = self._open.popitem(last=False)
@@ -211,15 +229,15 @@ class _ShardCache:
 _SHARDS = _ShardCache()
 
 
-def read_episodes(path: Path) -> Iterator[Episode]:
-    """The episodes of one shard, their arrays lazy."""
-    with open_shard(path) as file:
+def read_episodes(path: Path, run_id: str) -> Iterator[Episode]:
+    """The episodes of one shard of a run, their arrays lazy."""
+    with open_shard(path, run_id) as file:
         heads = [(name, dict(group.attrs)) for name, group in file.items()]
     for name, attrs in heads:
         rollout, ending = ending_of(attrs)
         if rollout.id != name:
             raise TraceError(f"{path}: episode {name} holds the rollout {rollout.id}; the file was altered")
-        yield Episode(rollout, ending, ShardSource(path, name))
+        yield Episode(rollout, ending, ShardSource(path, name, run_id))
 
 
 class Index:
@@ -237,17 +255,23 @@ class Index:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     return
-                try:
-                    yield place, json.loads(line)
-                except ValueError:
-                    raise TraceError(f"{self.path}, line {number} is not JSON; the index was altered") from None
+                yield place, self._parsed(line, f"line {number}")
                 place += len(line)
 
     def line(self, place: int) -> dict[str, Any]:
         """The line that begins at ``place``."""
         with open(self.path, "rb") as file:
             file.seek(place)
-            return json.loads(file.readline())
+            return self._parsed(file.readline(), f"the line at byte {place}")
+
+    def _parsed(self, line: bytes, where: str) -> dict[str, Any]:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        if not isinstance(entry, dict) or not {"event", "id", "rollout"} <= entry.keys():
+            raise TraceError(f"{self.path}: {where} is no entry of an index; the file was altered")
+        return entry
 
     def repair(self) -> None:
         """Cut off a last line that a kill left incomplete."""
@@ -263,13 +287,13 @@ class TraceWriter:
     A finished episode is sealed within ``seal_seconds``, and then survives anything that the disk survives.
     """
 
-    def __init__(self, folder: Path, run_id: str, seal_seconds: float = 1.0):
+    def __init__(self, folder: Path, run_id: str, seal_seconds: float = 1.0, lock: IO[bytes] | None = None):
         self.folder = folder
         self.run_id = run_id
         self._seal_seconds = seal_seconds
         self._traces = folder / "traces"
         self._traces.mkdir(parents=True, exist_ok=True)
-        self._lock_file = _lock(folder)
+        self._lock_file = lock_folder(folder) if lock is None else lock
         self._index = Index(folder / "episodes.jsonl")
         self._index.repair()
         for leftover in self._traces.glob(".*.tmp"):
@@ -353,16 +377,19 @@ class TraceWriter:
             self._sequence += 1
             for episode in batch:
                 self._append(index_entry(episode, path.name))
-                episode.source = ShardSource(path, episode.id)
+                episode.source = ShardSource(path, episode.id, self.run_id)
             self._flush()
 
     def _adopt_unindexed(self) -> None:
         """Index the shards that were renamed into place just before a kill."""
-        known = {entry.get("shard") for _, entry in self._index.lines()}
+        known = {(entry["shard"], entry["id"]) for _, entry in self._index.lines() if "shard" in entry}
+        shards = {shard for shard, _ in known}
+        latest = max(shards, default="")
         for path in sorted(self._traces.glob("*.h5")):
-            if path.name not in known:
-                for episode in read_episodes(path):
-                    self._append(index_entry(episode, path.name))
+            if path.name not in shards or path.name == latest:  # the latest may be indexed in part
+                for episode in read_episodes(path, self.run_id):
+                    if (path.name, episode.id) not in known:
+                        self._append(index_entry(episode, path.name))
         self._flush()
 
     def _append(self, entry: Mapping[str, Any]) -> None:
@@ -401,7 +428,8 @@ def entry_ending(entry: Mapping[str, Any]) -> Ending:
     return Ending.from_json(entry["ending"])
 
 
-def _lock(folder: Path) -> IO[bytes]:
+def lock_folder(folder: Path) -> IO[bytes]:
+    """The right to write in a run folder, held until the file that is returned is closed; ``TraceError`` if taken."""
     file = open(folder / ".lock", "ab")  # noqa: SIM115 - the lock lives as long as the file is open
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

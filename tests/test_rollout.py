@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simeval.episode import Episode
-from simeval.errors import ActionError, ConfigError, UnsupportedError
+from simeval.errors import ConfigError, UnsupportedError
 from simeval.noise import StepKey
 from simeval.policy import Memory, Policy, PolicyStep
 from simeval.protocols import MonteCarlo, Paired, Setting, together
@@ -233,7 +233,7 @@ def test_a_bad_action_is_that_episodes_error_and_names_slot_and_step(value: floa
 
 def test_an_action_of_the_wrong_shape_stops_the_run() -> None:
     world = ToySimulator()
-    with pytest.raises(ActionError, match=r"shape \(4, 1\).*expects \(4, 2\)"):
+    with pytest.raises(ConfigError, match=r"shape \(4, 1\).*expects \(4, 2\)"):
         result(world, roots(world, 2, ("wrong",)), {"wrong": Wrong(lambda action, _: action[:, :1])})
 
 
