@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from simeval.codec import pack, unpack
-from simeval.errors import SnapshotError
+from simeval.errors import ConfigError, SnapshotError, unknown
 from simeval.noise import Key
 
 Array = Any
@@ -19,6 +19,9 @@ Array = Any
 
 Observation = Mapping[str, Array]
 """Observation key -> array ``[n, ...]``."""
+
+STREAMS = ("world", "policy", "perturbation")
+"""The noise streams of a rollout: of the World's steps, of the policy, and of the perturbations around the World."""
 
 
 def canonical_json(value: Any) -> str:
@@ -170,11 +173,15 @@ class Rollout:
     ) -> "Rollout":
         """A child that forks from this rollout at ``step``.
 
-        Every noise stream is shared with this rollout, except those named in ``fresh``, which are keyed by ``seed``
-        (required with ``fresh``). ``perturbations`` are added to this rollout's own. ``horizon`` counts from the
-        root's reset.
+        Every noise stream is shared with this rollout, except those of ``STREAMS`` named in ``fresh``, which are keyed
+        by ``seed`` (required with ``fresh``). ``perturbations`` are added to this rollout's own. ``horizon`` counts
+        from the root's reset. A name that is no stream raises ``ConfigError``.
         """
+        if isinstance(fresh, str):
+            raise ConfigError(f"fresh takes a list of noise streams; received the text {fresh!r}: pass [{fresh!r}]")
         names = frozenset(fresh)
+        for name in names.difference(STREAMS):
+            raise unknown("noise stream", name, STREAMS)
         if names and seed is None:
             raise ValueError(f"fresh streams {sorted(names)} need a seed of their own: pass seed=")
         own = dict(self.streams)
@@ -259,7 +266,13 @@ class Snapshot:
         content = unpack(data)
         if not isinstance(content, dict) or content.get("format") != "simeval-snapshot/1":
             raise SnapshotError("these bytes are not a simeval snapshot; write them with Snapshot.to_bytes()")
-        return cls(content["world"], content["state"])
+        world, state = content.get("world"), content.get("state")
+        if not isinstance(world, str) or not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
+            raise SnapshotError(
+                f"a snapshot has the text 'world' and the mapping 'state'; these bytes have {sorted(map(str, content))}"
+                f" with world {type(world).__name__} and state {type(state).__name__}: they are damaged"
+            )
+        return cls(world, state)
 
 
 @dataclass(frozen=True, slots=True)

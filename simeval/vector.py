@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from simeval.errors import ConfigError
+from simeval.errors import ActionError, ConfigError
 from simeval.noise import Key
 from simeval.types import Start, TimeStep
 from simeval.world import World
@@ -109,20 +109,22 @@ class _Episodes:
     def reset(self, slots: Sequence[int]) -> TimeStep:
         """Begin the next episode in each slot."""
         starts = [self.series[slot].next_episode() for slot in slots]
-        return self._whole(slots, self.world.reset(slots, starts, [self.series[slot].stream.key(0) for slot in slots]))
+        result = self.world.reset(slots, starts, [self.series[slot].stream.key(0) for slot in slots])
+        self._whole(slots, result)
+        return result
 
     def step(self, slots: Sequence[int], actions: np.ndarray) -> tuple[TimeStep, np.ndarray]:
         """Step each slot; also which are truncated [n], by the World or at the horizon."""
-        for slot in slots:
+        keys = [self.series[slot].stream.key(self.series[slot].step + 1) for slot in slots]
+        result = self.world.step(slots, actions, keys)
+        for slot in slots:  # not before: actions that the World refuses have moved nothing
             self.series[slot].step += 1
-        keys = [self.series[slot].stream.key(self.series[slot].step) for slot in slots]
-        result = self._whole(slots, self.world.step(slots, actions, keys))
+        self._whole(slots, result)
         return result, np.asarray(result.truncated) | [self.series[slot].capped for slot in slots]
 
-    def _whole(self, slots: Sequence[int], result: TimeStep) -> TimeStep:
+    def _whole(self, slots: Sequence[int], result: TimeStep) -> None:
         for row, text in result.failures.items():
             raise RuntimeError(f"world {self.world.name!r}: the simulator in slot {slots[row]} broke\n{text}")
-        return result
 
 
 class WorldVectorEnv(VectorEnv):
@@ -154,14 +156,14 @@ class WorldVectorEnv(VectorEnv):
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], Info]:
         """Begin an episode in every slot, or in those that ``options["reset_mask"]`` [num_envs] selects."""
-        super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
-        if seed is not None:
-            self._episodes.seed(seed)
         mask = np.ones(self.num_envs, dtype=bool) if options is None else options.get("reset_mask")
         if mask is None:
             mask = np.ones(self.num_envs, dtype=bool)
         if mask.shape != (self.num_envs,) or mask.dtype != bool or not (mask.any() and (mask | ~self._over).all()):
             raise ValueError(f"reset_mask must be {self.num_envs} booleans, true where an episode is over; got {mask}")
+        super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
+        if seed is not None:
+            self._episodes.seed(seed)
         self._over = self._over & ~mask
         slots = np.flatnonzero(mask).tolist()
         result = self._episodes.reset(slots)
@@ -169,8 +171,13 @@ class WorldVectorEnv(VectorEnv):
         return self._copy(), self._info(slots, result)
 
     def step(self, actions: Any) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray, Info]:
-        """Step every slot; slots whose episode is over are reset as the autoreset mode says."""
+        """Step every slot; slots whose episode is over are reset as the autoreset mode says.
+
+        Actions ``[num_envs, A]`` that do not fit raise ``ActionError``, and have moved nothing.
+        """
         actions = np.asarray(actions)
+        if actions.shape != self.action_space.shape:
+            raise ActionError(f"actions have shape {actions.shape}, expected {self.action_space.shape}")
         reward = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), dtype=bool)
         waiting = np.flatnonzero(self._over).tolist()

@@ -7,14 +7,16 @@ import subprocess
 import sys
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simeval.codec import pack, unpack
-from simeval.errors import SnapshotError
-from simeval.types import Perturbation, Rollout, Snapshot, SnapshotRef, Start, canonical_json, content_hash
+from simeval.errors import ConfigError, SnapshotError
+from simeval.noise import Key
+from simeval.types import STREAMS, Perturbation, Rollout, Snapshot, SnapshotRef, Start, canonical_json, content_hash
 
 START = Start("push-left", "push it left", seed=4)
 KICK = Perturbation("actuation.replace", 0.5, {"value": [0.0, 1.0], "why": {"b": 1, "a": 2}}, from_step=3, to_step=9)
@@ -152,6 +154,24 @@ def test_a_rollout_that_makes_no_sense_is_refused(make, message):
         make()
 
 
+@pytest.mark.parametrize(
+    ("fresh", "message"),
+    [
+        ("policy", r"pass \['policy'\]"),
+        (["Policy"], "did you mean policy"),
+        (["policy", "start"], "available: world, policy, perturbation"),
+    ],
+)
+def test_a_branch_is_never_fresh_in_name_only(fresh, message):
+    with pytest.raises(ConfigError, match=message):
+        ROLLOUT.branch(5, fresh=fresh, seed=1)
+
+
+def test_every_stream_can_be_fresh():
+    child = ROLLOUT.branch(5, fresh=STREAMS, seed=1)
+    assert all(child.key(stream) != ROLLOUT.key(stream) for stream in STREAMS)
+
+
 STATE = {
     "qpos": np.arange(6, dtype=np.float64).reshape(2, 3) / 7,
     "flags": np.array([True, False]),
@@ -192,17 +212,68 @@ def test_arrays_that_are_not_contiguous_keep_their_values():
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"foreign", pack({"format": "other"}), Snapshot("w", {"a": 1}).to_bytes()[:-3]]
+    "damage",
+    [
+        b"",
+        b"foreign",
+        pack({"format": "other"}),
+        Snapshot("w", {"a": 1}).to_bytes()[:-3],
+        pack({"format": "simeval-snapshot/1"}),
+        pack({"format": "simeval-snapshot/1", "world": "w"}),
+        pack({"format": "simeval-snapshot/1", "world": 3, "state": {}}),
+        pack({"format": "simeval-snapshot/1", "world": "w", "state": [1]}),
+        pack({"format": "simeval-snapshot/1", "world": "w", "state": {1: 2}}),
+    ],
 )
 def test_damaged_or_foreign_bytes_are_refused(damage):
     with pytest.raises(SnapshotError):
         Snapshot.from_bytes(damage)
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, np.array([object()]), lambda: 0])
+@pytest.mark.parametrize("dtype", ["f8,i4", "(2,)f8", ",", "O", "V8", "M8[s]", "S0", "f8 ", [["a", "f8"]], None, 7])
+def test_a_dtype_that_was_never_written_is_refused(dtype):
+    head = msgpack.packb([dtype, [1], bytes(8)])
+    with pytest.raises(SnapshotError, match="damaged or foreign"):
+        unpack(msgpack.packb(msgpack.ExtType(1, head)))
+
+
+def test_whatever_happens_to_the_bytes_only_a_snapshot_error_comes_of_it():
+    whole = Snapshot("world/1", STATE).to_bytes()
+    refused = 0
+    for index in range(8000):
+        draws = Key(0).stream("mutations").event(index)
+        data = bytearray(whole)
+        for _ in range(draws.integers(1, 4)):
+            data[draws.integers(len(data))] = draws.integers(256)
+        if index % 4 == 0:
+            begin = draws.integers(len(data))
+            del data[begin : begin + draws.integers(1, 9)]
+        try:
+            Snapshot.from_bytes(bytes(data))
+        except SnapshotError:
+            refused += 1
+    assert 4000 < refused < 8000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        {1, 2},
+        np.array([object()]),
+        lambda: 0,
+        np.ma.array([1.0, 2.0], mask=[True, False]),
+        np.rec.array([(1, 2.0)]),
+        np.zeros(2, dtype="f8,i4"),
+        np.zeros(2, dtype="f8,i4")[0],
+        np.datetime64("2020-01-01"),
+        np.array(["2020-01-01"], dtype="M8[D]"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
 def test_only_plain_data_is_encoded(value):
     with pytest.raises(TypeError, match="cannot encode"):
-        pack({"value": value})
+        pack({"value": [(value,)]})
 
 
 plain = st.recursive(

@@ -189,6 +189,39 @@ def test_bad_arguments_are_refused_by_name():
         env.step(np.full((1, 2), 3.0))
 
 
+@pytest.mark.parametrize("bad", [np.full((2, 2), 3.0), np.full((2, 2), np.nan), np.zeros((3, 2)), np.zeros((1, 2))])
+def test_refused_actions_leave_no_trace_in_the_noise(bad):
+    plain, disturbed = as_vector_env(ToySimulator(2), seed=3), as_vector_env(ToySimulator(2), seed=3)
+    plain.reset()
+    disturbed.reset()
+    for step, action in enumerate(actions(plain, 12)):
+        if step in (0, 5, 6):
+            with pytest.raises(ActionError):
+                disturbed.step(bad.astype(np.float32))
+        np.testing.assert_array_equal(plain.step(action)[0]["state"], disturbed.step(action)[0]["state"])
+
+
+def test_refused_actions_leave_no_trace_in_a_single_environment():
+    plain, disturbed = as_env(ToySimulator(1), horizon=4), as_env(ToySimulator(1), horizon=4)
+    plain.reset(seed=3)
+    disturbed.reset(seed=3)
+    for step in range(4):
+        with pytest.raises(ActionError):
+            disturbed.step(np.full(2, 3.0, dtype=np.float32))
+        left, right = (env.step(np.zeros(2, dtype=np.float32)) for env in (plain, disturbed))
+        np.testing.assert_array_equal(left[0]["state"], right[0]["state"])
+        assert left[3] == right[3] == (step == 3)
+
+
+def test_a_refused_reset_leaves_the_series_of_episodes_as_it_was():
+    plain, disturbed = as_vector_env(ToySimulator(2)), as_vector_env(ToySimulator(2))
+    plain.reset(seed=1)
+    disturbed.reset(seed=1)
+    with pytest.raises(ValueError, match="reset_mask"):
+        disturbed.reset(seed=7, options={"reset_mask": np.zeros(2, dtype=bool)})
+    np.testing.assert_array_equal(plain.reset()[0]["state"], disturbed.reset()[0]["state"])
+
+
 def test_a_simulator_that_breaks_stops_the_learner():
     world = ToySimulator(1)
     env = as_env(Faulty(world, {}), tasks=["push-left"])
