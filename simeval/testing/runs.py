@@ -90,7 +90,16 @@ def write_made_run(
     """A run folder holding ``episodes``, with rollouts that were requested and never finished, or dropped."""
     folder = Path(folder)
     folder.mkdir(parents=True)
-    manifest = {"run_id": folder.name, "schema": SCHEMA, "noise_layout": NOISE_LAYOUT, "config": {}, **(info or {})}
+    manifest = {
+        "schema": SCHEMA,
+        "noise_layout": NOISE_LAYOUT,
+        "run_id": folder.name,
+        "config": {},
+        "worlds": {},
+        "policies": {},
+        "sessions": [],
+        **(info or {}),
+    }
     (folder / "run.json").write_text(json.dumps(manifest))
     writer = TraceWriter(folder, folder.name)
     try:
