@@ -17,7 +17,11 @@ from simeval.world import World
 
 @dataclass(frozen=True, slots=True)
 class SimulatorStep:
-    """One simulator's part of a ``TimeStep``: unbatched arrays and plain flags."""
+    """One simulator's part of a ``TimeStep``: unbatched arrays and plain flags.
+
+    Every observation key and signal that the World declares is there, and no other, in the declared shape. A dtype of
+    the same kind is converted (float64 to float32) where no value is lost by it; nothing is rounded or broadcast.
+    """
 
     observation: Mapping[str, np.ndarray]
     reward: float = 0.0
@@ -168,22 +172,18 @@ class SimulatorWorld(World):
             for key, space in self.observation_space.spaces.items()
         }
         signals = {key: np.zeros((count, *shape), dtype=dtype) for key, (shape, dtype) in self._signals.items()}
-        reward = np.zeros(count)
-        flags = np.zeros((3, count), dtype=bool)
+        flags = {name: np.zeros(count, dtype) for name, dtype in _FLAGS}
         failures: dict[int, str] = {}
         for row in range(count):
             try:
                 result = call(row)
-                for key, column in observation.items():
-                    column[row] = result.observation[key]
-                for key, column in signals.items():
-                    column[row] = result.signals[key]
-                reward[row] = result.reward
-                flags[:, row] = result.terminated, result.truncated, result.success
+                _fill(observation, row, result.observation, "observation")
+                _fill(signals, row, result.signals, "signal")
+                _fill(flags, row, {name: getattr(result, name) for name in flags}, "value")
             except Exception:
                 failures[row] = traceback.format_exc()
                 self._discard(slots[row])
-        return TimeStep(observation, reward, flags[0], flags[1], flags[2], signals, failures)
+        return TimeStep(observation, **flags, signals=signals, failures=failures)
 
     def _discard(self, slot: int) -> None:
         pair = self._current[slot]
@@ -193,3 +193,44 @@ class SimulatorWorld(World):
                 pair[1].close()
             except Exception:  # a broken simulator may break again on closing; its first traceback is what is reported
                 return
+
+
+_FLAGS = (("reward", np.float64), ("terminated", np.bool_), ("truncated", np.bool_), ("success", np.bool_))
+_PLAIN = {"d": float, "?": bool}
+
+
+def _fill(columns: Mapping[str, np.ndarray], row: int, values: Mapping[str, Any], kind: str) -> None:
+    """Write ``values`` into ``row`` of ``columns``, which say what was declared; anything else raises."""
+    if values.keys() != columns.keys():
+        raise ValueError(f"the simulator gave {kind}s {sorted(values)}; its World declares {sorted(columns)}")
+    for key, column in columns.items():
+        value = values[key]
+        if type(value) is np.ndarray or isinstance(value, np.generic):
+            fits = value.dtype == column.dtype and value.shape == column.shape[1:]
+        else:
+            fits = column.ndim == 1 and type(value) is _PLAIN.get(column.dtype.char)
+        if fits:
+            column[row] = value
+        else:
+            column[row] = _converted(value, column, f"{kind} {key!r}")
+
+
+def _converted(value: Any, column: np.ndarray, name: str) -> np.ndarray:
+    given, declared = np.asanyarray(value), column.dtype
+    if (
+        given.shape != column.shape[1:]
+        or not np.can_cast(given.dtype, declared, "same_kind")
+        or isinstance(given, np.ma.MaskedArray)
+    ):
+        raise ValueError(
+            f"{name} is {type(value).__name__} {given.dtype}{list(given.shape)}; "
+            f"its World declares {declared}{list(column.shape[1:])}"
+        )
+    if np.can_cast(given.dtype, declared, "safe"):
+        return given
+    with np.errstate(over="ignore"):
+        converted = np.asarray(given).astype(declared)
+    kept = np.isfinite(converted) | ~np.isfinite(given) if declared.kind == "f" else converted == given
+    if not np.all(kept):
+        raise ValueError(f"{name} has values that its declared dtype {declared} cannot hold: {given[~kept].flat[0]}")
+    return converted

@@ -1,5 +1,6 @@
 """Single simulators as a World: re-use, bounds on how many there are, failures that stay in their row."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -189,6 +190,88 @@ def test_a_simulator_that_breaks_again_on_closing_reports_its_first_fault():
     world._current[0][1].value[0] = 1e9
     result = world.step([0], np.ones((1, 2), dtype=np.float32), keys(1, 1))
     assert "the solver broke" in result.failures[0]
+
+
+class Declared(CounterWorld):
+    """Counters whose steps are changed on their way out."""
+
+    def __init__(self, **changes: Any):
+        super().__init__(1)
+        box = gymnasium.spaces.Box
+        self.observation_space = gymnasium.spaces.Dict(
+            {
+                "image": box(0, 255, (2, 2), np.uint8),
+                "pair": box(-9, 9, (2,), np.int64),
+                "small": box(-9, 9, (), np.int8),
+                "state": box(-9, 9, (2,), np.float32),
+            }
+        )
+        observation = {
+            "image": np.ones((2, 2), np.uint8),
+            "pair": np.array([1, 2]),
+            "small": np.int8(1),
+            "state": np.ones(2),
+        }
+        step = {"observation": observation, "signals": {"steps": 1}, **changes}
+        for key in [key for key in step if key in observation]:
+            observation[key] = step.pop(key)
+        observation.pop(step.pop("without", None), None)
+        self._build = lambda task: Recited(task, SimulatorStep(**step))
+
+
+class Recited(Counter):
+    """Always gives the same step."""
+
+    def __init__(self, task: str, given: SimulatorStep):
+        super().__init__(task)
+        self.given = given
+
+    def _step(self) -> SimulatorStep:
+        return self.given
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image": np.full((2, 2), 0.7)}, r"observation 'image' is ndarray float64\[2, 2\]; its World declares uint8"),
+        ({"image": np.full((2, 2), 7, np.int64)}, r"'image' is ndarray int64\[2, 2\]; its World declares uint8"),
+        ({"image": np.ones((2, 1), np.uint8)}, r"uint8\[2, 1\]; its World declares uint8\[2, 2\]"),
+        ({"image": np.ma.ones((2, 2), np.uint8)}, "MaskedArray"),
+        ({"pair": 7}, r"'pair' is int int64\[\]; its World declares int64\[2\]"),
+        ({"pair": [1, 2.5]}, r"'pair' is list float64\[2\]"),
+        ({"small": 300}, "'small' has values that its declared dtype int8 cannot hold: 300"),
+        ({"state": np.array([0.0, 1e200])}, "'state' has values that its declared dtype float32 cannot hold: 1e"),
+        ({"state": None}, "'state' is NoneType object"),
+        ({"without": "state"}, r"observations \['image', 'pair', 'small'\]; its World declares .*'state'"),
+        ({"signals": {}}, r"signals \[\]; its World declares \['steps'\]"),
+        ({"signals": {"steps": 1, "more": 2}}, r"signals \['more', 'steps'\]"),
+        ({"signals": {"steps": 0.5}}, "signal 'steps' is float float64"),
+        ({"success": 1.0}, "'success' is float float64"),
+        ({"terminated": np.array([True])}, r"'terminated' is ndarray bool\[1\]"),
+        ({"truncated": "False"}, "'truncated' is str"),
+        ({"reward": "0.5"}, "'reward' is str"),
+        ({"reward": 1j}, "'reward' is complex"),
+    ],
+)
+def test_what_does_not_fit_the_declaration_is_a_failure_that_names_it(changes, message):
+    world = Declared(**changes)
+    assert re.search(message, reset(world, ["task-0"]).failures[0].splitlines()[-1])
+
+
+def test_what_fits_is_given_in_the_declared_dtype():
+    values = {"pair": [1, 2], "small": 5, "state": np.array([0.5, np.inf]), "reward": np.float32(0.5), "success": True}
+    result = reset(Declared(**values), ["task-0"])
+    assert not result.failures
+    assert {key: value.dtype.name for key, value in result.observation.items()} == {
+        "image": "uint8",
+        "pair": "int64",
+        "small": "int8",
+        "state": "float32",
+    }
+    assert result.observation["small"] == [5]
+    assert result.observation["state"].tolist() == [[0.5, np.inf]]
+    assert result.reward.tolist() == [0.5]
+    assert result.success.tolist() == [True]
 
 
 def test_an_unknown_task_is_refused_before_any_slot_is_reset():

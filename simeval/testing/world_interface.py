@@ -10,6 +10,7 @@ from simeval.errors import ActionError, ConfigError, SnapshotError, UnsupportedE
 from simeval.noise import Key
 from simeval.testing.bench import Bench, fork_step, label
 from simeval.testing.checks import (
+    Row,
     Violation,
     advance,
     proceed,
@@ -68,27 +69,57 @@ def starts_are_plain(bench: Bench) -> str:
 
 def fits_spaces(bench: Bench) -> str:
     """Observations, rewards, flags and signals fit their spaces."""
-    world, keys = bench.world, None
+    world, first = bench.world, bench.episodes[0].rows[0]
     for episode in bench.episodes:
         for step, row in enumerate(episode.rows):
-            _require_success_defined(world, row["success"], f"{label(episode)}, observation {step}")
+            _require_row_fits(world, row, f"{label(episode)}, observation {step}")
+            _require_same_signals(first, row, f"{label(episode)}, observation {step}")
         starts = [episode.start, bench.start(episode.start.task, 100)]
         streams = [world_stream(start) for start in starts]
         result = world.reset([0, 2], starts, [stream.key(0) for stream in streams])
         _require_fits(world, result, 2, f"{label(episode)}, reset")
         _require_fits(world, world.restore([1], world.snapshot([0])), 1, f"{label(episode)}, restore")
-        keys = set(result.signals) if keys is None else keys
         for step in range(min(episode.length, 50)):
             actions = np.repeat(episode.actions[step][None], 2, axis=0)
             result = world.step([0, 2], actions, [stream.key(step + 1) for stream in streams])
             _require_fits(world, result, 2, f"{label(episode)}, step {step}")
-            if set(result.signals) != keys:
-                raise Violation(f"{label(episode)}: signals are {sorted(keys)} and then {sorted(result.signals)}")
             if any(result.terminated) or any(result.truncated):
                 break
-    return (
-        f"observations {', '.join(world.observation_space.spaces)}; signals {', '.join(sorted(keys or ())) or 'none'}"
-    )
+    signals = [name.removeprefix("signals/") for name in first if name.startswith("signals/")]
+    return f"observations {', '.join(world.observation_space.spaces)}; signals {', '.join(sorted(signals)) or 'none'}"
+
+
+_VALUES = {"reward": np.float64, "terminated": np.bool_, "truncated": np.bool_, "success": np.bool_}
+
+
+def _require_row_fits(world: World, row: Row, where: str) -> None:
+    spaces = world.observation_space.spaces
+    given = [name.removeprefix("observation/") for name in row if name.startswith("observation/")]
+    if set(given) != spaces.keys():
+        raise Violation(f"{where}: observation keys are {sorted(given)}, declared {sorted(spaces)}")
+    for key, space in spaces.items():
+        value = row[f"observation/{key}"]
+        if value.shape != (space.shape or ()) or value.dtype != space.dtype:
+            raise Violation(f"{where}: {key} is {value.dtype}{list(value.shape)}, its space {space}")
+        if not space.contains(value):
+            raise Violation(f"{where}: {key} is outside its space{_outside(space, value)}")
+    for name, dtype in _VALUES.items():
+        if row[name].dtype != dtype or row[name].shape:
+            raise Violation(f"{where}: {name} is {row[name].dtype}{list(row[name].shape)}, not {np.dtype(dtype)}")
+    if not np.isfinite(row["reward"]):
+        raise Violation(f"{where}: reward is {row['reward']}")
+    _require_success_defined(world, row["success"], where)
+
+
+def _require_same_signals(first: Row, row: Row, where: str) -> None:
+    kinds = [
+        {name: f"{value.dtype}{list(value.shape)}" for name, value in each.items() if name.startswith("signals/")}
+        for each in (first, row)
+    ]
+    for name in kinds[0].keys() | kinds[1].keys():
+        before, now = (kind.get(name, "absent") for kind in kinds)
+        if before != now:
+            raise Violation(f"{where}: {name} is {now}; in the first time step of all it is {before}")
 
 
 def _require_success_defined(world: World, success: Any, where: str) -> None:
@@ -99,27 +130,16 @@ def _require_success_defined(world: World, success: Any, where: str) -> None:
 
 
 def _require_fits(world: World, step: TimeStep, count: int, where: str) -> None:
+    for name in _VALUES:
+        value = getattr(step, name)
+        if np.shape(value) != (count,):
+            raise Violation(f"{where}: {name} has shape {list(np.shape(value))}, expected [{count}]")
+    for kind, values in (("observation", step.observation), ("signal", step.signals)):
+        for key, value in values.items():
+            if np.shape(value)[:1] != (count,):
+                raise Violation(f"{where}: {kind} {key} has shape {list(np.shape(value))} for {count} slots")
     for row in range(count):
-        take_row(step, row)
-    if step.observation.keys() != world.observation_space.spaces.keys():
-        raise Violation(f"{where}: observation keys are {list(step.observation)}")
-    for key, space in world.observation_space.spaces.items():
-        value = np.asarray(step.observation[key])
-        if value.shape != (count, *(space.shape or ())) or value.dtype != space.dtype:
-            raise Violation(f"{where}: {key} is {value.dtype}{list(value.shape)}, its space {space}, for {count} slots")
-        for row in range(count):
-            if not space.contains(value[row]):
-                raise Violation(f"{where}: {key} is outside its space{_outside(space, value[row])}")
-    for name, dtype in (("reward", float), ("terminated", bool), ("truncated", bool), ("success", bool)):
-        value = np.asarray(getattr(step, name))
-        if value.shape != (count,) or value.dtype != np.dtype(dtype):
-            raise Violation(f"{where}: {name} is {value.dtype}{list(value.shape)}, expected {np.dtype(dtype)}[{count}]")
-    _require_success_defined(world, step.success, where)
-    if not np.isfinite(step.reward).all():
-        raise Violation(f"{where}: reward is {step.reward}")
-    for key, value in step.signals.items():
-        if np.shape(value)[:1] != (count,):
-            raise Violation(f"{where}: signal {key} has shape {np.shape(value)} for {count} slots")
+        _require_row_fits(world, take_row(step, row), where)
 
 
 def _outside(space: gymnasium.Space, value: np.ndarray) -> str:
