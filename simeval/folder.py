@@ -101,6 +101,9 @@ MAY_CHANGE = re.compile(
 
 def _go_on(folder: Path, manifest: Manifest) -> list[str]:
     info = Run(folder).info
+    lacking = sorted({"noise_layout", "worlds", "policies", "sessions"} - info.keys())
+    if lacking:
+        raise TraceError(f"{folder / 'run.json'} lacks {', '.join(lacking)}; the run can be read, and not gone on with")
     was, now = flat(info["config"]), flat(manifest.config)
     changed = [key for key in sorted(was.keys() | now.keys()) if was.get(key) != now.get(key)]
     differences = [

@@ -6,9 +6,11 @@ A :class:`Study` is what a configuration builds; its ``protocol`` is what the en
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from simeval.errors import ConfigError
 from simeval.noise import Key
+from simeval.perturbation import effect_of, split
 from simeval.schedule import Protocol, parallel_iter
 from simeval.types import Perturbation, Rollout, Start
 from simeval.world import World
@@ -62,6 +64,14 @@ class MonteCarlo(Study):
     def __post_init__(self) -> None:
         _check_whole("episodes", self.episodes, 1, "a study needs at least one episode per task")
         _check_whole("snapshot_every", self.snapshot_every, 0, "0 keeps no checkpoints")
+        if not isinstance(self.stop_on_success, bool):
+            raise ConfigError(f"protocol.stop_on_success={self.stop_on_success}: expected true or false")
+        if isinstance(self.tasks, str):
+            object.__setattr__(self, "tasks", (self.tasks,))
+        if self.tasks is not None and not self.tasks:
+            raise ConfigError("protocol.tasks=[]: a study needs at least one task; null means all of the world's")
+        given = tuple(p if isinstance(p, Perturbation) else _perturbation(p) for p in self.perturbations)
+        object.__setattr__(self, "perturbations", given)
         if self.horizon is not None:
             _check_whole("horizon", self.horizon, 1, "an episode needs at least one step")
 
@@ -87,7 +97,10 @@ class MonteCarlo(Study):
                 yield [self._rollout(draw, name, policy, task, index, seed)]
 
     def _check(self, setting: Setting) -> None:
-        """Raise ``ConfigError`` where the design cannot be had in this setting."""
+        """Raise ``ConfigError`` or ``UnsupportedError`` where the design cannot be had in this setting."""
+        for world in setting.worlds.values():
+            for perturbation in split(world, self.perturbations)[1]:
+                effect_of(perturbation)
 
     def _tasks(self, world: World) -> tuple[str, ...]:
         if self.tasks is None:
@@ -130,6 +143,7 @@ class Paired(MonteCarlo):
             yield [self._rollout(draw, name, policy, task, index, setting.seed) for policy in setting.policies[name]]
 
     def _check(self, setting: Setting) -> None:
+        super()._check(setting)
         for name, policies in setting.policies.items():
             if len(policies) < 2:
                 raise ConfigError(
@@ -151,6 +165,15 @@ class _Draw:
         if key not in self._starts:
             self._starts[key] = self.setting.worlds[name].starts(task, self._count, seed)
         return self._starts[key]
+
+
+def _perturbation(data: Any) -> Perturbation:
+    try:
+        return Perturbation.from_json(data)
+    except TypeError as error:
+        raise ConfigError(
+            f"protocol.perturbations: {data} is no perturbation ({error}); give axis, level, params"
+        ) from None
 
 
 def _check_whole(name: str, value: object, least: int, meaning: str) -> None:

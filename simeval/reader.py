@@ -17,7 +17,7 @@ from simeval.types import Rollout
 if TYPE_CHECKING:
     import pandas
 
-_MANIFEST = frozenset({"schema", "noise_layout", "run_id", "config", "worlds", "policies", "sessions"})
+_MANIFEST = frozenset({"run_id", "config"})
 
 _COLUMNS = (
     "id",

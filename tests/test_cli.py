@@ -69,6 +69,21 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["protocol.tasks=[stak]"], "unknown task of world 'tabletop' 'stak'"),
         (["seed=-1"], "seed=-1"),
         (["seed=x"], "seed=x"),
+        (["seed=true"], "seed=True"),
+        (["report.videos=abc"], "report.videos=abc"),
+        (["record.signals=no"], "record.signals=no: expected true or false"),
+        (["run.retry_errors=no"], "run.retry_errors=no"),
+        (["protocol.stop_on_success=no"], "protocol.stop_on_success=no: expected true or false"),
+        (["protocol.tasks=[]"], "protocol.tasks=[]"),
+        (["protocol.tasks=stak"], "unknown task of world 'tabletop' 'stak'"),
+        (["run.name=../../evil"], "run.name=../../evil"),
+        (["run.dir=/dev/null/x"], "/dev/null"),
+        (["+protocol.perturbations=[{axs: identity}]"], "is no perturbation"),
+        (["+protocol.perturbations=[{axis: actuation.replace}]"], "needs params.value"),
+        (["world._target_=os.mkdir"], "is no World"),
+        (["policy._target_=numpy.load"], "is no Policy"),
+        (["policy._target_=policies.basic.Unifrom"], "there is no 'policies.basic.Unifrom' to import"),
+        (["policy._target_=my_package.Mine"], "there is no 'my_package.Mine' to import"),
         (["world.num_slots=0"], "num_slots"),
         (["world.cameras=[side]"], "side"),
         (["record.images=jpeg"], "record.images"),
@@ -154,6 +169,63 @@ def test_settings_may_follow_options_and_name_classes_in_the_working_directory(
         main(["run", "--no-such-option"])
     with pytest.raises(SystemExit):
         main(["score", "run", "policy=uniform"])
+
+
+def test_a_run_received_from_somebody_builds_worlds_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *SMALL, "run.dir=run"]) == 0
+    manifest = Path("run/run.json")
+    info = json.loads(manifest.read_text())
+    for world in (
+        {"name": "tabletop", "_target_": "os.mkdir", "path": "made"},
+        {"name": "tabletop", "_target_": "envs.tabletop.Tabletop", "task": {"_target_": "os.mkdir", "path": "made"}},
+    ):
+        info["config"]["world"] = world
+        manifest.write_text(json.dumps(info))
+        capsys.readouterr()
+        assert "is no World" in refused(capsys, "export", "run", "--to", "minari")
+        assert main(["report", "run", "--videos", "1"]) == 0
+        assert "is no World" in capsys.readouterr().out
+    assert not Path("made").exists()
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '"x"', "{}", "{"])
+def test_a_manifest_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], content: str) -> None:
+    assert main(["run", *SMALL, "run.dir=run"]) == 0
+    Path("run/run.json").write_text(content)
+    capsys.readouterr()
+    assert "run.json" in refused(capsys, "score", "run")
+
+
+def test_the_design_of_a_run_cannot_be_changed_by_resuming_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *SMALL, "run.dir='my run'"]) == 0
+    capsys.readouterr()
+    resume = ["run", "run.dir='my run'", "run.resume=true"]
+    before = Path("my run/run.json").read_bytes()
+    for change in ("protocol.horizon=20", "protocol.snapshot_every=10", "protocol.stop_on_success=false"):
+        assert change.partition("=")[0] in refused(capsys, *resume, change)
+    assert Path("my run/run.json").read_bytes() == before
+    assert main([*resume, "world.num_slots=3", "protocol.tasks=[reach]", "protocol.episodes=3"]) == 0
+    assert len(Run("my run")) == 3
+
+
+def test_a_run_inside_another_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *SMALL, "run.dir=run"]) == 0
+    capsys.readouterr()
+    assert "is inside the run" in refused(capsys, "run", *SMALL, "run.dir=run/traces/again")
+
+
+def test_a_full_disk_or_a_missing_folder_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("simeval.trace.write_shard", full)
+        assert main(["run", *SMALL, "run.dir=run"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "No space left on device" in line
+    assert main(["run", "run.dir=run", "run.resume=true"]) == 0
 
 
 def test_policies_named_side_by_side_are_paired_and_runs_can_be_compared(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """The commands and their arguments. Errors are one line and exit code 2; a traceback only with ``--debug``."""
 
 import argparse
+import io
 import sys
 import traceback
 from collections.abc import Sequence
@@ -27,18 +28,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command is None:
         parser.print_help()
         return 2
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter is no reason to stop
     try:
         return _dispatch(given)
+    except BrokenPipeError:
+        return 141
     except SimevalError as error:
         if given.debug:
             traceback.print_exc()
         print(f"simeval: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if given.debug:
+            traceback.print_exc()
+        print(f"simeval: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("simeval: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        return 141
 
 
 def _dispatch(given: argparse.Namespace) -> int:

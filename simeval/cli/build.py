@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -78,6 +78,24 @@ def build_world(entry: Any, **changes: Any) -> World:
     return _instantiate(arguments, f"world {entry.get('name', '')!r}", World)
 
 
+def rebuild_world(entry: DictConfig, **changes: Any) -> World:
+    """A World from the configuration in a run folder, maybe somebody else's: it builds Worlds and nothing else."""
+    arguments = resolved(entry)
+
+    def check(value: Any) -> None:
+        if isinstance(value, Mapping):
+            if "_target_" in value:
+                check_target(value["_target_"], World, "the run's world")
+            for inner in value.values():
+                check(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                check(inner)
+
+    check({key: value for key, value in arguments.items() if key not in _NOT_ARGUMENTS})
+    return build_world(arguments, **changes)
+
+
 def build_policies(config: DictConfig, worlds: Mapping[str, World]) -> dict[str, dict[str, Policy]]:
     """World name -> policy name -> bound policy. ``${world.…}`` in a policy means the World it acts in."""
     built: dict[str, dict[str, Policy]] = {}
@@ -115,9 +133,39 @@ def build_study(config: DictConfig) -> Study:
     return _instantiate({k: v for k, v in arguments.items() if k != "name"}, "protocol", Study)
 
 
+def check_target(target: Any, kind: type, what: str) -> None:
+    """Raise ``ConfigError`` unless ``target`` names a subclass of ``kind``, or something declared to return one.
+
+    A configuration, one's own or that of a run received from somebody, builds what it is meant to build, and calls
+    nothing else.
+    """
+    try:
+        found = get_object(str(target))
+    except Exception as error:
+        cause = error.__cause__
+        if isinstance(cause, ModuleNotFoundError) and cause.name is not None and not str(target).startswith(cause.name):
+            raise MissingPackageError(f"{what} needs {cause.name}, which", cause.name) from error
+        reason = f"; {cause}" if cause is not None else ""
+        raise ConfigError(
+            f"{what}: there is no {target!r} to import{reason}; a module of one's own is installed, or lies in the "
+            "working directory beside --config-dir"
+        ) from None
+    if isinstance(found, type):
+        fits = issubclass(found, kind)
+    else:
+        owner = getattr(found, "__self__", None)
+        returned = getattr(found, "__annotations__", {}).get("return")
+        fits = returned in (kind, kind.__name__) or (isinstance(owner, type) and issubclass(owner, kind))
+    if not fits:
+        raise ConfigError(
+            f"{what}: _target_ {target} is no {kind.__name__}; name a subclass of simeval.{kind.__name__}"
+        )
+
+
 def _instantiate(arguments: Any, what: str, kind: type) -> Any:
     if not isinstance(arguments, Mapping) or "_target_" not in arguments:
         raise ConfigError(f"{what}: its configuration names no class (_target_); received {arguments!r}")
+    check_target(arguments["_target_"], kind, what)
     try:
         built = instantiate(arguments, _convert_="all")
     except InstantiationException as error:

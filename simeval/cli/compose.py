@@ -8,6 +8,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -41,6 +42,16 @@ def compose_config(name: str, overrides: Sequence[str], config_dir: str | None =
     if config_dir is not None and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     return config
+
+
+def run_settings(overrides: Sequence[str]) -> dict[str, Any]:
+    """The ``run.…`` settings among overrides, as Hydra's grammar reads them."""
+    own = [override for override in overrides if override.lstrip("+").startswith("run.")]
+    try:
+        parsed = OverridesParser.create().parse_overrides(own)
+        return {item.key_or_group: item.value() for item in parsed}
+    except HydraException as error:
+        raise ConfigError(f"{' '.join(str(error).split())} (quote what has spaces: \"run.dir='my run'\")") from None
 
 
 def _expand(override: str) -> list[str]:

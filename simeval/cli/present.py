@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
 
-from simeval.cli.build import build_world, has_worlds, resolved, world_configs
+from simeval.cli.build import has_worlds, rebuild_world, world_configs
 from simeval.episode import Episode
 from simeval.errors import SimevalError, UnsupportedError
 from simeval.filming import film
@@ -54,7 +54,7 @@ def make_videos(run: Run, count: int) -> Iterator[str]:
         if not episodes:
             continue
         try:
-            world = build_world(resolved(entry), num_slots=1)
+            world = rebuild_world(entry, num_slots=1)
         except SimevalError as error:
             yield f"no videos of world {name!r}: {error}"
             continue

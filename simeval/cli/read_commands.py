@@ -5,7 +5,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from simeval.cli.build import build_worlds, has_worlds
+from simeval.cli.build import has_worlds, rebuild_world, world_configs
 from simeval.cli.present import make_videos
 from simeval.compare import compare
 from simeval.errors import ConfigError
@@ -14,6 +14,7 @@ from simeval.reader import Run
 from simeval.report import report
 from simeval.score import score
 from simeval.tables import print_comparison, print_table
+from simeval.world import World
 
 
 def score_command(path: Path) -> int:
@@ -45,8 +46,10 @@ def export_command(path: Path, to: str, output: str | None) -> int:
     """Write a run in another format and print where."""
     run = Run(path)
     config = OmegaConf.create(run.config)
-    worlds = build_worlds(config) if has_worlds(config) else {}
+    worlds: dict[str, World] = {}
     try:
+        for name, entry in world_configs(config).items() if has_worlds(config) else ():
+            worlds[name] = rebuild_world(entry)
         written = export(run, to, output, {name: world.spec for name, world in worlds.items()})
     finally:
         for world in worlds.values():

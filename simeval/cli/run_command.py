@@ -4,14 +4,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, OmegaConfBaseException
 
 from simeval import folder
 from simeval.cli.build import build_policies, build_study, build_worlds, policy_configs, policy_identity, world_configs
-from simeval.cli.compose import GROUPS, compose_config, plain, unknown_setting
+from simeval.cli.compose import GROUPS, compose_config, plain, run_settings, unknown_setting
 from simeval.cli.present import present
 from simeval.cli.progress import RunProgress
 from simeval.errors import ConfigError, SimevalError, unknown
@@ -28,30 +28,44 @@ IMAGE_MODES = ("lossless", "none")
 def run_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
     """Run a study; returns the exit code."""
     config = _configuration(overrides, config_dir)
-    if config.record.images not in IMAGE_MODES:
-        raise unknown("record.images", config.record.images, IMAGE_MODES)
-    if not isinstance(config.seed, int) or config.seed < 0:
-        raise ConfigError(f"seed={config.seed}: a seed is a whole number, 0 or more")
+    _check(config)
     study = build_study(config)
     worlds = build_worlds(config)
     try:
         policies = build_policies(config, worlds)
         setting = Setting(worlds, {name: list(named) for name, named in policies.items()}, config.seed)
         size = study.size(setting)
-        path = _prepare(config, worlds, policies)
-        errors = _run(config, path, worlds, policies, study.protocol(setting), size)
+        path, lock = _prepare(config, worlds, policies)
+        store = RunStore(path, retry_errors=config.run.retry_errors, lock=lock)
+        _run(config, path, store, worlds, policies, study.protocol(setting), size)
     finally:
         for world in worlds.values():
             world.close()
     present(path, videos=config.report.videos)
-    return _verdict(path, errors)
+    return _verdict(path)
+
+
+def _check(config: DictConfig) -> None:
+    """Raise ``ConfigError`` for a setting of the run itself that makes no sense."""
+    if config.record.images not in IMAGE_MODES:
+        raise unknown("record.images", config.record.images, IMAGE_MODES)
+    for key in ("seed", "report.videos"):
+        value = OmegaConf.select(config, key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ConfigError(f"{key}={value}: expected a whole number, 0 or more")
+    for key in ("run.resume", "run.retry_errors", "record.signals"):
+        if not isinstance(OmegaConf.select(config, key), bool):
+            raise ConfigError(f"{key}={OmegaConf.select(config, key)}: expected true or false")
+    name = config.run.name
+    if name is not None and (not str(name) or "/" in str(name) or str(name).startswith(".")):
+        raise ConfigError(f"run.name={name}: a name without slashes; say where the run goes by run.dir")
 
 
 def _configuration(overrides: Sequence[str], config_dir: str | None) -> DictConfig:
-    given = dict(override.lstrip("+").split("=", 1) for override in overrides if "=" in override)
-    resuming = given.get("run.resume", "").lower() in ("true", "1", "yes")
-    if resuming and "run.dir" in given and (Path(given["run.dir"]) / "run.json").exists():
-        return _recorded(Path(given["run.dir"]), overrides)
+    given = run_settings(overrides)
+    where = given.get("run.dir")
+    if given.get("run.resume") is True and where is not None and (Path(str(where)) / "run.json").exists():
+        return _recorded(Path(str(where)), overrides)
     config = compose_config("run", overrides, config_dir)
     if config.run.resume:
         where = config.run.dir
@@ -80,8 +94,10 @@ def _recorded(path: Path, overrides: Sequence[str]) -> DictConfig:
     return config
 
 
-def _prepare(config: DictConfig, worlds: Mapping[str, World], policies: Mapping[str, Mapping[str, Policy]]) -> Path:
-    """The run folder, made or opened; nothing is written before everything was built."""
+def _prepare(
+    config: DictConfig, worlds: Mapping[str, World], policies: Mapping[str, Mapping[str, Policy]]
+) -> tuple[Path, IO[bytes]]:
+    """The run folder, made or opened, and the right to write in it; nothing is written before everything was built."""
     manifest = folder.Manifest(
         config=plain(config),
         worlds={name: world.fingerprint for name, world in worlds.items()},
@@ -94,31 +110,31 @@ def _prepare(config: DictConfig, worlds: Mapping[str, World], policies: Mapping[
         },
     )
     if config.run.resume:
-        path = Path(config.run.dir)
-        for note in folder.resume(path, manifest):
+        path = Path(str(config.run.dir))
+        lock, notes = folder.resume(path, manifest)
+        for note in notes:
             print(f"note: {note}")
-        return path
+        return path, lock
     name = config.run.name or "-".join(worlds)
-    path = Path(config.run.dir or f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}")
-    folder.create(path, manifest)
-    return path
+    path = Path(str(config.run.dir or f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}"))
+    return path, folder.create(path, manifest)
 
 
 def _run(
     config: DictConfig,
     path: Path,
+    store: RunStore,
     worlds: Mapping[str, World],
     policies: Mapping[str, Mapping[str, Policy]],
     protocol: Any,
     size: int | None,
-) -> int:
+) -> None:
     images = config.record.images == "lossless"
     signals = bool(config.record.signals)
 
     def keep(name: str) -> bool:
         return (images or not name.startswith("observation/image_")) and (signals or not name.startswith("signals/"))
 
-    store = RunStore(path, retry_errors=config.run.retry_errors)
     recalled = len(Run(path))
     try:
         with (
@@ -136,21 +152,24 @@ def _run(
         for named in policies.values():
             for policy in named.values():
                 policy.close()
-    return progress.errors
 
 
-def _verdict(path: Path, errors: int) -> int:
-    if not errors:
-        return 0
+def _verdict(path: Path) -> int:
+    """Say which errors there were; ``SimevalError`` where a policy has no finished episode to be judged by."""
     run = Run(path)
-    first = next(episode for episode in run if episode.status == "error")
-    reason = [line for line in first.error.strip().splitlines() if line.strip()][-1].strip()
-    done = sum(episode.status == "done" for episode in run)
-    if done == 0:
-        raise SimevalError(
-            f"every episode ended in an error, and none counts; the first: {reason} ({first.id} in {path})"
-        )
-    print(
-        f"warning: {errors} episodes ended in an error and are left out of the rates; the first: {reason} ({first.id})"
+    table = run.episodes
+    errors = table[table["status"] == "error"]
+    if errors.empty:
+        return 0
+    first = errors.iloc[0]
+    reason = [line for line in first["error"].strip().splitlines() if line.strip()][-1].strip()
+    where = f"the first: {reason} ({first['id']} in {path})"
+    done = table[table["status"] == "done"]
+    lost = sorted(
+        set(zip(errors["world"], errors["policy"], strict=True)) - set(zip(done["world"], done["policy"], strict=True))
     )
+    if lost:
+        named = ", ".join(f"policy {policy!r} in world {world!r}" for world, policy in lost)
+        raise SimevalError(f"every episode of {named} ended in an error, and none counts; {where}")
+    print(f"warning: {len(errors)} episodes ended in an error and are left out of the rates; {where}")
     return 0
