@@ -373,7 +373,10 @@ class TraceWriter:
             path = self._traces / f"{self._sequence:06d}.h5"
             if path.exists():
                 raise TraceError(f"{path} exists already; another process writes to this run folder")
-            write_shard(path, batch, self.run_id)
+            try:
+                write_shard(path, batch, self.run_id)
+            except OSError as error:
+                raise TraceError(f"{path} cannot be written: {error}; free some space and resume the run") from error
             self._sequence += 1
             for episode in batch:
                 self._append(index_entry(episode, path.name))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -379,3 +380,157 @@ def test_a_start_that_is_solved_already_is_marked() -> None:
     episodes = result(world, roots(world, 1))
     assert all(episode.ending.solved_at_reset for episode in episodes)
     assert not any(e.ending.solved_at_reset for e in result(ToySimulator(), roots(world, 1)))
+
+
+def test_a_reset_that_fails_is_an_error_even_when_nothing_else_runs() -> None:
+    for slots in (1, 3):
+        world = Faulty(ToySimulator(num_slots=slots), {(0, 0): "raise", (1, 0): "report"})
+
+        def one_by_one(world: World = world) -> Protocol:
+            ended = []
+            for rollout in roots(world, 2, ("expert",)):
+                ended += yield [rollout]
+            return ended
+
+        assert {episode.status for episode in run(one_by_one(), world, POLICIES)} == {"error"}
+
+
+class Talkative(Wrong):
+    """Reports an extra for one kind of instruction only."""
+
+    def act(
+        self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
+    ) -> PolicyStep:
+        step = POLICIES["expert"].act(observation, instruction, memory, keys)
+        return replace(step, extras=self.spoil(len(keys), instruction, keys))
+
+
+def test_extras_may_differ_between_episodes_and_not_within_one() -> None:
+    def by_task(n: int, instruction: Sequence[str], keys: Sequence[StepKey]) -> dict[str, np.ndarray]:
+        return {"certainty": np.ones(n)} if "right" in instruction[0] else {}
+
+    for order in (1, -1):
+        world = ToySimulator(num_slots=1)
+        episodes = result(world, roots(world, 1, ("p",))[::order], {"p": Talkative(by_task)})
+        assert {episode.status for episode in episodes} == {"done"}
+        for episode in episodes:
+            assert list(episode.policy) == (["certainty"] if "right" in episode.rollout.start.task else [])
+
+    def by_step(n: int, instruction: Sequence[str], keys: Sequence[StepKey]) -> dict[str, np.ndarray]:
+        return {"late": np.ones(n)} if keys[0].step > 3 else {}
+
+    (episode, *_) = result(ToySimulator(), roots(ToySimulator(), 1, ("p",)), {"p": Talkative(by_step)})
+    assert (episode.status, episode.ending.blame, episode.length) == ("error", "policy", 4)
+
+
+@pytest.mark.parametrize(
+    "extras",
+    [
+        {"said": np.array(["a", "b", "c", "d"])},
+        {"scalar": np.float64(1.0)},
+        {"rows": np.ones(7)},
+    ],
+    ids=["text", "scalar", "rows"],
+)
+def test_extras_that_cannot_be_recorded_are_the_policys_error(extras: dict[str, Any]) -> None:
+    world = ToySimulator(num_slots=4)
+    policies = {"p": Talkative(lambda n, *_: extras)}
+    episodes = result(world, roots(world, 1, ("p",)), policies)
+    assert {(episode.status, episode.ending.blame) for episode in episodes} == {("error", "policy")}
+
+
+@pytest.mark.parametrize("memory", [{"x": np.zeros(3)}, {"y": np.zeros(4)}, {"x": np.zeros(4, dtype=np.int8)}, {}])
+def test_a_memory_that_changes_is_the_policys_error(memory: Any) -> None:
+    class Forgetful(Wrong):
+        def initial_memory(self, n: int) -> Memory:
+            return {"x": np.zeros(n)}
+
+        def act(
+            self, observation: Observation, instruction: Sequence[str], memory_in: Memory, keys: Sequence[StepKey]
+        ) -> PolicyStep:
+            return replace(POLICIES["expert"].act(observation, instruction, {}, keys), memory=memory)
+
+    world = ToySimulator(num_slots=2)
+    episodes = result(world, roots(world, 1, ("p",)), {"p": Forgetful(None)})
+    assert {(episode.status, episode.ending.blame) for episode in episodes} == {("error", "policy")}
+
+
+class Shifty(ToySimulator):
+    """Shows something else after the reset than at it."""
+
+    def __init__(self, change: Any, num_slots: int = 2):
+        super().__init__(num_slots=num_slots)
+        self.change = change
+
+    def step(self, slots: Sequence[int], actions: Any, keys: Sequence[StepKey]) -> Any:
+        return self.change(super().step(slots, actions, keys))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda s: replace(s, observation={}), "observation 'state' is missing"),
+        (lambda s: replace(s, observation={"state": s.observation["state"].astype(int)}), "observation 'state'"),
+        (lambda s: replace(s, signals={**s.signals, "goal": s.signals["goal"].astype(np.float32)}), "signal 'goal'"),
+        (lambda s: replace(s, success=s.success.astype(float)), "success is float64"),
+        (lambda s: replace(s, terminated=s.terminated[:1]), r"terminated is bool\[1\]"),
+    ],
+)
+def test_a_world_that_shows_something_else_than_before_is_named(change: Any, named: str) -> None:
+    world = Shifty(change)
+    with pytest.raises(ConfigError, match=rf"world 'toy' breaks its contract .*{named}"):
+        result(world, roots(world, 1, ("expert",)))
+
+
+def test_a_branch_cannot_follow_an_end_that_is_one() -> None:
+    world = ToySimulator()
+
+    def follow(horizon: int) -> Protocol:
+        (parent,) = yield [Rollout(world.start("reach-left", 3), seed=8, horizon=horizon, policy="expert")]
+        (child,) = yield [parent.rollout.branch(parent.length, horizon=parent.length + 5)]
+        return parent, child
+
+    solved_at = run(follow_to_success(world), world, POLICIES)
+    with pytest.raises(ValueError, match="cannot branch"):
+        run(follow(solved_at), world, POLICIES)
+    parent, child = run(follow(solved_at - 3), world, POLICIES)
+    assert parent.length == solved_at - 3
+    assert child.length == 3
+
+
+def follow_to_success(world: World) -> Protocol:
+    (episode,) = yield [Rollout(world.start("reach-left", 3), seed=8, horizon=60, policy="expert")]
+    assert episode.succeeded
+    return episode.length
+
+
+def test_a_start_from_a_snapshot_keeps_its_task_and_its_world() -> None:
+    world = ToySimulator()
+
+    def other(start: Start, **fields: Any) -> Protocol:
+        (parent,) = yield [Rollout(start, seed=8, horizon=30, policy="expert", snapshot_steps=(5,))]
+        ref = SnapshotRef("", parent.id, 5)
+        yield [Rollout(replace(start, snapshot=ref, **fields), seed=1, horizon=20, policy="expert")]
+
+    start = world.start("push-left", 3)
+    with pytest.raises(ValueError, match="cannot begin from a state of task 'push-left'"):
+        run(other(start, task="reach-right"), world, POLICIES)
+    with pytest.raises(UnsupportedError, match=r"dynamics\.puck_mass"):
+        run(other(start, perturbations=(Perturbation("dynamics.puck_mass", 5.0),)), world, POLICIES)
+
+
+def test_whole_numbers_are_not_made_of_broken_ones() -> None:
+    class Counting(ToySimulator):
+        def __init__(self) -> None:
+            super().__init__(num_slots=2)
+            self.action_space = gymnasium.spaces.Box(0, 255, (2,), np.uint8)
+
+        def step(self, slots: Sequence[int], actions: Any, keys: Sequence[StepKey]) -> Any:
+            self.check_actions(slots, actions, keys)
+            return self._time_step(slots)
+
+    world = Counting()
+    for value, status in ((3.0, "done"), (300.7, "error"), (2.5, "error"), (-1.0, "error")):
+        policies = {"p": Wrong(lambda action, _, value=value: np.full(action.shape, value))}
+        episodes = result(world, roots(world, 1, ("p",)), policies)
+        assert {episode.status for episode in episodes} == {status}, value

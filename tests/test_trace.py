@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -15,13 +17,14 @@ import pytest
 from simeval import folder
 from simeval.episode import Episode
 from simeval.errors import SimevalError, TraceError
+from simeval.noise import StepKey
 from simeval.protocols import MonteCarlo, Setting
 from simeval.reader import Run
 from simeval.rollout import Engine
 from simeval.schedule import Protocol
 from simeval.store import MemoryStore, RunStore, Store
 from simeval.testing import Faulty, ToySimulator, toy_policies
-from simeval.types import Rollout
+from simeval.types import Rollout, TimeStep
 
 POLICIES = toy_policies()
 
@@ -265,6 +268,103 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, damage: str) -> Non
             file.attrs["schema"] = "robomimic"
     with pytest.raises(SimevalError, match=shard.name):
         _ = Run(path)[first.id].action
+
+
+def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
+    one, other = make_folder(tmp_path / "one"), make_folder(tmp_path / "other")
+    study(RunStore(one), episodes=1)
+    study(RunStore(other), episodes=1)
+    (shard, *_) = (other / "traces").glob("*.h5")
+    (one / "traces" / "000077.h5").write_bytes(shard.read_bytes())
+    with pytest.raises(TraceError, match=r"000077\.h5 has run_id .* belongs to another run"):
+        Run(one)
+
+
+def test_an_index_cut_in_the_middle_of_a_shard_is_completed(tmp_path: Path) -> None:
+    path = make_folder(tmp_path / "run")
+    reference = study(RunStore(path, seal_seconds=600))
+    index = path / "episodes.jsonl"
+    lines = index.read_text().splitlines(keepends=True)
+    index.write_text("".join(lines[:-5]))
+    assert len(Run(path)) == len(reference)
+    RunStore(path).close()
+    assert_same_run(Run(path), reference)
+    assert sum('"done"' in line for line in index.read_text().splitlines()) == len(reference)
+
+
+def test_a_whole_branch_is_summed_up_as_a_whole(tmp_path: Path) -> None:
+    world = ToySimulator()
+
+    def protocol() -> Protocol:
+        (parent,) = yield [Rollout(world.start("push-left", 3), seed=8, horizon=20, policy="gaussian")]
+        (child,) = yield [parent.rollout.branch(parent.length, horizon=30)]
+        return child
+
+    with Engine({"world": world}, {"world": POLICIES}, RunStore(make_folder(tmp_path / "run"))) as engine:
+        child = engine.run(protocol())
+    whole = Run(tmp_path / "run").whole(child.id)
+    assert whole.length == len(whole.action) == 20 + child.length
+    assert whole.total_reward == pytest.approx(whole.reward.sum())
+    assert list(np.flatnonzero(whole.truncated)) == [whole.length - 1]
+
+
+def test_any_text_and_nested_names_are_kept(tmp_path: Path) -> None:
+    class Speaking(ToySimulator):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space["images/top"] = self.observation_space["state"]
+
+        def _time_step(self, slots: Sequence[int]) -> TimeStep:
+            step = super()._time_step(slots)
+            return replace(step, observation={**step.observation, "images/top": step.observation["state"].copy()})
+
+        def step(self, slots: Sequence[int], actions: Any, keys: Sequence[StepKey]) -> TimeStep:
+            if keys[0].step > 3:
+                raise RuntimeError("broken\0 \udcff é")
+            return super().step(slots, actions, keys)
+
+    world = Speaking()
+    start = replace(world.start("push-left", 3), instruction="pousse \0 le <b>palet</b> é")
+
+    def protocol() -> Protocol:
+        return (yield [Rollout(start, seed=8, horizon=20, policy="expert")])
+
+    with Engine({"world": world}, {"world": POLICIES}, RunStore(make_folder(tmp_path / "run"))) as engine:
+        (episode,) = engine.run(protocol())
+    recorded = Run(tmp_path / "run")[episode.id]
+    assert recorded.status == "error"
+    assert recorded.rollout.start.instruction == start.instruction
+    assert recorded.observation["images/top"].shape == (episode.length + 1, 12)
+    (shard,) = (tmp_path / "run" / "traces").glob("*.h5")
+    with h5py.File(shard) as file:
+        assert "broken\\0 \\udcff é" in file[episode.id].attrs["error"]
+
+
+@pytest.mark.parametrize("line", ['{"x":1}', "[1]", "nonsense"])
+def test_an_index_that_was_altered_is_named(tmp_path: Path, line: str) -> None:
+    path = make_folder(tmp_path / "run")
+    with open(path / "episodes.jsonl", "a") as file:
+        file.write(line + "\n")
+    with pytest.raises(TraceError, match=r"episodes\.jsonl: line 1"):
+        Run(path)
+
+
+def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_folder(tmp_path / "run")
+    study(RunStore(path), episodes=1)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("simeval.trace.write_shard", full)
+        with pytest.raises(TraceError, match="No space left on device"):
+            study(RunStore(path), episodes=2)
+    assert len(Run(path)) == 8
+    study(RunStore(path), episodes=2)
+    assert_same_run(Run(path), study(MemoryStore(), episodes=2))
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
