@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,19 @@ class Policy(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """Everything that its actions depend on, in one line; recorded in the run."""
-        return type(self).__name__
+        """Everything that its actions depend on, in one line; recorded in the run, which is gone on with under no other.
+
+        The default is the class's name with the attributes that are numbers, text or policies; a policy with weights
+        gives their content's hash.
+        """
+        names = [item.name for item in fields(self)] if is_dataclass(self) else sorted(vars(self))
+        values = {name: getattr(self, name) for name in names}
+        shown = [
+            f"{name}={value.fingerprint if isinstance(value, Policy) else repr(value)}"
+            for name, value in values.items()
+            if isinstance(value, bool | int | float | str | Policy)
+        ]
+        return " ".join([type(self).__name__, *shown]).replace("\n", " ")
 
     def initial_memory(self, n: int) -> Memory:
         """The memory of ``n`` episodes about to begin; the default policy remembers nothing."""

@@ -29,6 +29,16 @@ def test_calling_again_with_more_episodes_goes_on(tmp_path: Path) -> None:
         evaluate(ToySimulator(), ToyGaussian(), episodes=2, path=path)
 
 
+def test_a_policy_is_known_by_its_parameters(tmp_path: Path) -> None:
+    assert ToyGaussian(0.4).fingerprint != ToyGaussian(0.5).fingerprint
+    assert ToyGaussian(0.4).fingerprint == ToyGaussian(0.4).fingerprint
+    evaluate(ToySimulator(), ToyGaussian(0.4), episodes=1, path=tmp_path / "run")
+    with pytest.raises(TraceError, match=r"0\.4.*0\.5"):
+        evaluate(ToySimulator(), ToyGaussian(0.5), episodes=1, path=tmp_path / "run")
+    with pytest.raises(TraceError, match="horizon was None and is 20"):
+        evaluate(ToySimulator(), ToyGaussian(0.4), episodes=1, path=tmp_path / "run", horizon=20)
+
+
 def test_bad_arguments_write_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean push-left"):
         evaluate(ToySimulator(), ToyExpert(), episodes=1, tasks=["pushleft"], path=tmp_path / "run")
