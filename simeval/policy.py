@@ -53,7 +53,7 @@ class Policy(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """Everything that its actions depend on, in one line; recorded in the run, which is gone on with under no other.
+        """Everything that its actions depend on, in one line: a recorded run is gone on with under no other.
 
         The default is the class's name with the attributes that are numbers, text or policies; a policy with weights
         gives their content's hash.

@@ -245,9 +245,11 @@ def no_global_random(bench: PolicyBench) -> str:
 def runs_in_the_engine(bench: PolicyBench) -> str:
     """Its episodes run in the engine, and are the same in any slot and order."""
     horizon = max(2, min(bench.steps, 20))
+    seeds = [Key(bench.seed).integer("check-policy", row) >> 32 for row in range(_BATCH)]
+    tasks = [bench.tasks[row % len(bench.tasks)] for row in range(_BATCH)]
     rollouts = [
-        Rollout(bench.world.start(task, Key(bench.seed).integer("check-policy", row) >> 32), seed=row, horizon=horizon)
-        for row, task in enumerate((*bench.tasks[: _BATCH + 2], bench.tasks[0]))
+        Rollout(bench.world.start(task, seed), seed=seed, horizon=horizon)
+        for task, seed in zip(tasks, seeds, strict=True)
     ]
     first = run(together(rollouts), bench.world, bench.factory())
     again = run(together(rollouts[::-1]), bench.world, bench.factory())[::-1]
