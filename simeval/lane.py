@@ -1,7 +1,7 @@
 """How one rollout is brought about: where it begins, what is replayed on the way, and its progress in a slot."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -150,6 +150,14 @@ class Lane:
         self.snapshot_steps = frozenset(rollout.snapshot_steps) if self.recording else frozenset()
         if self.recording:
             self.held_at_first = self.held
+
+    def report(self, extras: Mapping[str, np.ndarray]) -> None:
+        """Take note of what the policy reports; ``ValueError`` if that is other than before in this episode."""
+        layout = {key: (value.dtype, value.shape[1:]) for key, value in extras.items()}
+        if self.extras is None:
+            self.extras = layout
+        elif self.extras != layout:
+            raise ValueError(f"the policy reports {layout}, and reported {self.extras} earlier in the episode")
 
     def diverges(self, action: np.ndarray) -> bool:
         """Whether a replayed action differs from the one recorded at this step."""

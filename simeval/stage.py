@@ -13,10 +13,11 @@ import numpy as np
 
 from simeval.episode import ArraySource, Checkpoint, Ending, Episode
 from simeval.errors import ConfigError, MissingPackageError, UnsupportedError
+from simeval.guard import WorldGuard, cast_actions, check_rows, extras_of
 from simeval.lane import Lane, Program
 from simeval.metrics import summarise
 from simeval.noise import StepKey
-from simeval.policy import Memory, Policy, PolicyStep, memory_row, put_memory, stack_memory, take_memory
+from simeval.policy import Memory, Policy, memory_row, put_memory, stack_memory, take_memory
 from simeval.tape import Tape
 from simeval.types import TimeStep
 from simeval.world import World, action_problems
@@ -49,7 +50,7 @@ class Stage:
         self._tape = Tape(world.num_slots, pool, keep)
         self._observation: dict[str, Any] = {}
         self._memory: dict[str, Memory] = {}
-        self._signals: dict[str, Any] = {}
+        self._guard = WorldGuard(world)
         self._acted: set[str] = set()
 
     def submit(self, program: Program) -> None:
@@ -111,7 +112,7 @@ class Stage:
                     result = self.world.restore(slots, [origin.snapshot for origin in origins if origin is not None])
         except _Abandoned:
             return
-        for row, reason in self._failures(result, lanes).items():
+        for row, reason in self._guard.failures(result, lanes).items():
             self._fail(lanes[row], reason, "world")
         rows = [row for row, lane in enumerate(lanes) if self._lanes[lane.slot] is lane]
         for row in rows:
@@ -161,19 +162,13 @@ class Stage:
             action = np.asarray(result.action)
             if action.shape != (len(lanes), *space.shape):
                 raise self._wrong_shape(name, action.shape, len(lanes))
-            _check_rows(result.memory, len(lanes), "memory")
+            check_rows(result.memory, len(lanes), "memory")
             put_memory(bank, slots, result.memory)
-            extras = self._extras(result, lanes)
+            extras = extras_of(result, len(lanes))
+            for lane in lanes:
+                lane.report(extras)
         self._acted.add(name)
-        problems = action_problems(space, action, len(lanes))
-        with np.errstate(invalid="ignore"):
-            cast = action.astype(space.dtype)
-        if space.dtype.kind in "iu" and action.dtype.kind == "f":
-            for row in np.flatnonzero((cast != action).reshape(len(lanes), -1).any(axis=1)):
-                problems.setdefault(
-                    int(row), f"action {action[row]} is not whole, and the action space is {space.dtype}"
-                )
-        action = cast
+        action, problems = cast_actions(space, action)
         for row, problem in problems.items():
             self._fail_action(name, lanes[row], problem)
         for row, lane in enumerate(lanes):
@@ -208,24 +203,6 @@ class Stage:
     def _fail_action(self, name: str, lane: Lane, problem: str) -> None:
         self._fail(lane, f"ActionError: policy {name!r}, slot {lane.slot}, step {lane.step}: {problem}", "policy")
 
-    def _extras(self, result: PolicyStep, lanes: Sequence[Lane]) -> dict[str, np.ndarray]:
-        extras = {key: np.asarray(value) for key, value in result.extras.items()}
-        for key, value in (("log_prob", result.log_prob), ("entropy", result.entropy), ("chunk", result.chunk)):
-            if value is not None:
-                extras[key] = np.asarray(value)
-        for key, value in extras.items():
-            _check_path(key, "extras")
-            if value.dtype.kind not in "biufc":
-                raise ValueError(f"extras {key!r} are of dtype {value.dtype}; numbers and booleans can be recorded")
-        _check_rows(extras, len(lanes), "extras")
-        layout = {key: (value.dtype, value.shape[1:]) for key, value in extras.items()}
-        for lane in lanes:
-            if lane.extras is None:
-                lane.extras = layout
-            elif lane.extras != layout:
-                raise ValueError(f"the policy reports {layout}, and reported {lane.extras} earlier in the episode")
-        return extras
-
     # Stepping
 
     def _step(self, lanes: list[Lane], actions: np.ndarray) -> None:
@@ -237,7 +214,7 @@ class Stage:
         except _Abandoned:
             return
         self.steps += len(lanes)
-        failures = self._failures(result, lanes)
+        failures = self._guard.failures(result, lanes)
         terminated, success = np.asarray(result.terminated), np.asarray(result.success)
         truncated = np.array(result.truncated)
         over: list[Lane] = []
@@ -293,7 +270,7 @@ class Stage:
         if not rows:
             return
         slots = np.array([lanes[row].slot for row in rows])
-        self._check_time_step(result, len(lanes))
+        self._guard.check(result, len(lanes))
         for key, value in result.observation.items():
             if key not in self._observation:
                 self._observation[key] = value[np.zeros(self.world.num_slots, dtype=np.int64)]
@@ -309,55 +286,6 @@ class Stage:
             at = np.array([lanes[row].slot for row in recorded])
             self._tape.write(at, {key: value[at] for key, value in self._observation.items()}, "observation/")
             self._tape.write(at, {key: value[recorded] for key, value in result.signals.items()}, "signals/")
-
-    def _check_time_step(self, result: TimeStep, count: int) -> None:
-        """Raise ``ConfigError`` where the World breaks its contract: what it shows keeps parts, shapes and dtypes."""
-        shown = {f"observation {key!r}": value for key, value in result.observation.items()}
-        shown |= {f"signal {key!r}": value for key, value in result.signals.items()}
-        layout = {key: (value.dtype, tuple(value.shape[1:])) for key, value in shown.items()}
-        if not self._signals:
-            for key in (*result.observation, *result.signals):
-                _check_path(key, "what a World shows")
-            declared = self.world.observation_space.spaces.keys()
-            if result.observation.keys() != declared:
-                raise self._broken(
-                    f"it shows observations {sorted(result.observation)}, and declares {sorted(declared)}"
-                )
-            self._signals = layout
-        if layout != self._signals:
-            differing = sorted(
-                key for key in layout.keys() | self._signals.keys() if layout.get(key) != self._signals.get(key)
-            )
-            raise self._broken(
-                "; ".join(
-                    f"{key} is {layout.get(key, 'missing')} and was {self._signals.get(key, 'absent')}"
-                    for key in differing
-                )
-            )
-        for key, value in shown.items():
-            if len(value) != count:
-                raise self._broken(f"{key} has {len(value)} rows for {count} slots")
-
-    def _broken(self, text: str) -> ConfigError:
-        return ConfigError(f"world {self.world.name!r} breaks its contract (`simeval check` proves it): {text}")
-
-    def _failures(self, result: TimeStep, lanes: Sequence[Lane]) -> dict[int, str]:
-        for name in ("terminated", "truncated", "success"):
-            flag = np.asarray(getattr(result, name))
-            if flag.dtype != bool or flag.shape != (len(lanes),):
-                raise self._broken(f"{name} is {flag.dtype}{list(flag.shape)}, expected bool[{len(lanes)}]")
-        failures = dict(result.failures)
-        for name, value in (*result.observation.items(), ("reward", result.reward)):
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
-                finite = np.isfinite(value.reshape(len(lanes), -1)).all(axis=1)
-                for row in np.flatnonzero(~finite):
-                    lane = lanes[row]
-                    failures.setdefault(
-                        int(row),
-                        f"world {self.world.name!r}, slot {lane.slot}, step {lane.step}: {name} is not finite; the "
-                        "simulation diverged",
-                    )
-        return failures
 
     # Ending
 
@@ -424,18 +352,3 @@ class Stage:
                     lane.program.isolated = True
                 self._queue.extendleft(lane.program for lane in reversed(lanes))
             raise _Abandoned from error
-
-
-def _check_rows(arrays: Mapping[str, Any], count: int, what: str) -> None:
-    for key, value in arrays.items():
-        if isinstance(value, Mapping):
-            _check_rows(value, count, what)
-        elif value.ndim == 0 or len(value) != count:
-            raise ValueError(
-                f"{what} {key!r} has shape {list(value.shape)}; expected one row for each of {count} episodes"
-            )
-
-
-def _check_path(key: str, what: str) -> None:
-    if not key or any(part in ("", ".", "..") for part in key.split("/")):
-        raise ConfigError(f"{what}: {key!r} cannot be a name in a trace; use names such as 'state' or 'images/front'")

@@ -21,7 +21,7 @@ LAYERS = {
     "contract": ("world wrappers simulator policy perturbation", "data"),
     "trace": ("tape episode trace reader provenance folder store video", "data numbers"),
     "scores": ("outcomes summaries pairing score compare wording tables", "data numbers trace"),
-    "engine": ("schedule lane stage rollout", "data numbers contract trace"),
+    "engine": ("schedule lane guard stage rollout", "data numbers contract trace"),
     "designs": ("protocols filming evaluation", "data contract trace engine"),
     "outside": ("vector sb3", "data contract"),
     "testing": ("testing", "data numbers contract trace engine designs"),
