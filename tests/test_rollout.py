@@ -534,3 +534,19 @@ def test_whole_numbers_are_not_made_of_broken_ones() -> None:
         policies = {"p": Wrong(lambda action, _, value=value: np.full(action.shape, value))}
         episodes = result(world, roots(world, 1, ("p",)), policies)
         assert {episode.status for episode in episodes} == {status}, value
+
+
+def test_a_policy_that_cannot_begin_is_that_episodes_error() -> None:
+    class Amnesiac(Wrong):
+        calls = 0
+
+        def initial_memory(self, n: int) -> Memory:
+            self.calls += 1
+            if self.calls > 2:
+                raise RuntimeError("no memory left")
+            return {}
+
+    world = ToySimulator(num_slots=1)
+    episodes = result(world, roots(world, 1, ("p",)), {"p": Amnesiac(lambda action, _: action)})
+    assert [episode.status for episode in episodes] == ["done", "error", "error", "error"]
+    assert {episode.ending.blame for episode in episodes[1:]} == {"policy"}
