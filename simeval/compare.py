@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simeval import stats
+from simeval.arms import Arm, labels
 from simeval.errors import ConfigError
-from simeval.outcomes import COUNTED, Arm, Outcome, labels, measure, read_outcomes
+from simeval.outcomes import COUNTED, Outcome, measure, read_outcomes
 from simeval.pairing import LEVEL, compare_paired, contested, match
 from simeval.reader import Run
 from simeval.summaries import mean
@@ -37,7 +38,7 @@ def compare(
     """
     sides = [_roots(run) for run in (run_a, run_b)]
     tasks = _common_tasks(run_a, run_b, sides)
-    names = [labels(dict.fromkeys(o.arm for o in side)) for side in sides]
+    names = [labels(o.arm for o in side) for side in sides]
     compared = []
     for arm_a, arm_b in _arms(names, policies):
         first = [o for o in sides[0] if o.arm == arm_a and o.task in tasks]

@@ -10,8 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from simeval.arms import Arm, condition_names, labels
 from simeval.folder import write_json
-from simeval.outcomes import COUNTED, Arm, Outcome, labels, measure, read_outcomes
+from simeval.outcomes import COUNTED, Outcome, measure, read_outcomes
 from simeval.pairing import compare_paired, contested
 from simeval.reader import Run
 from simeval.stats import holm
@@ -34,7 +35,8 @@ def score(run: Run, confidence: float = 0.95) -> dict[str, Any]:
 def scores_of(outcomes: Sequence[Outcome], name: str, confidence: float = 0.95) -> dict[str, Any]:
     """The scores of a set of outcomes. Branches (children of a rollout) are counted apart: they share their past."""
     roots = [outcome for outcome in outcomes if not outcome.branch]
-    names = labels(dict.fromkeys(outcome.arm for outcome in outcomes))
+    names = labels(outcome.arm for outcome in outcomes)
+    conditions = condition_names(outcome.arm.condition for outcome in outcomes)
     by_arm = _grouped(roots)
     by_cell: dict[tuple[str, Arm], list[Outcome]] = defaultdict(list)
     for outcome in roots:
@@ -53,7 +55,8 @@ def scores_of(outcomes: Sequence[Outcome], name: str, confidence: float = 0.95) 
                 "arm": names[arm],
                 "policy": arm.policy,
                 "world": arm.world,
-                "condition": arm.condition,
+                "condition": conditions[arm.condition],
+                "setting": arm.setting,
                 **summary(members, confidence),
                 "over_tasks": over_tasks(members, confidence),
                 "under_other_rules": other_rules(members),

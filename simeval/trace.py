@@ -79,11 +79,17 @@ def _write_episode(group: h5g.GroupID, episode: Episode) -> None:
 
 
 def _write_attr(group: h5g.GroupID, name: str, value: str | bool | int | float) -> None:
-    if isinstance(value, str):  # HDF5 holds neither NUL nor lone surrogates
-        value = value.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
+    value = storable(value)
     array = np.array(value, dtype=_TEXT if isinstance(value, str) else None)
     kind = h5t.py_create(array.dtype, logical=True)
     h5a.create(group, name.encode(), kind, h5s.create(h5s.SCALAR)).write(array)
+
+
+def storable(value: str | bool | int | float) -> str | bool | int | float:
+    """An attribute as HDF5 can hold it: text without NUL and lone surrogates, which are escaped."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _write_array(group: h5g.GroupID, name: str, array: np.ndarray) -> None:
@@ -234,7 +240,12 @@ def read_episodes(path: Path, run_id: str) -> Iterator[Episode]:
     with open_shard(path, run_id) as file:
         heads = [(name, dict(group.attrs)) for name, group in file.items()]
     for name, attrs in heads:
-        rollout, ending = ending_of(attrs)
+        try:
+            rollout, ending = ending_of(attrs)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise TraceError(
+                f"{path}: the attributes of episode {name} cannot be read ({error!r}); the file was altered"
+            ) from None
         if rollout.id != name:
             raise TraceError(f"{path}: episode {name} holds the rollout {rollout.id}; the file was altered")
         yield Episode(rollout, ending, ShardSource(path, name, run_id))

@@ -19,6 +19,7 @@ from gymnasium import spaces
 
 from simeval.episode import Episode
 from simeval.errors import ConfigError, MissingPackageError, TraceError, UnsupportedError
+from simeval.outcomes import read_outcomes
 from simeval.reader import Run
 from simeval.types import WorldSpec
 
@@ -31,12 +32,14 @@ def export_minari(run: Run, dataset_id: str | None, specs: Mapping[str, WorldSpe
     ``dataset_id`` is ``(namespace/)name-vN``, ``simeval/<run>-v0`` by default; with several Worlds, the World's name
     goes into it. A branch is exported whole, its ancestors' steps before its own. Episodes that are errors or have no
     step are left out. An episode's policy, task, instruction, success and rollout id are its ``options``; signals and
-    success are its ``infos`` (T + 1, as after a reset). Raises ``TraceError`` where a dataset exists.
+    success are its ``infos`` (T + 1, as after a reset). Raises ``TraceError``
+    where a dataset exists, and naming the episode where one was altered.
     """
     minari = _minari()
     chosen = dataset_id or f"simeval/{re.sub(r'[^-_0-9A-Za-z]', '-', run.path.resolve().name)}-v0"
     if not _ID.fullmatch(chosen):
         raise ConfigError(f"{chosen!r} is no Minari dataset id; use (namespace/)name-vN, e.g. simeval/my-run-v0")
+    read_outcomes(run)  # raises where an episode is not what was recorded
     worlds: dict[str, list[str]] = {}
     for episode in run:
         if episode.status == "done" and episode.length:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from simeval.outcomes import COUNTED, ERROR, SOLVED_AT_RESET, Outcome, labels
+from simeval.arms import labels
+from simeval.outcomes import COUNTED, ERROR, REPEATED, SOLVED_AT_RESET, Outcome
 from simeval.reader import Run
 from simeval.wording import groups
 
@@ -19,8 +20,8 @@ def page_data(run: Run, scores: Mapping[str, Any], outcomes: Sequence[Outcome]) 
     """Scores, one row per root rollout, their reward curves, and where the numbers come from."""
     rows = run.episodes.to_dict("records")
     table: dict[str, Mapping[Any, Any]] = {str(row["id"]): row for row in rows}
-    roots = [outcome for outcome in outcomes if not outcome.branch]
-    names = labels(dict.fromkeys(outcome.arm for outcome in outcomes))
+    roots = [outcome for outcome in outcomes if not outcome.branch and outcome.status != REPEATED]
+    names = labels(outcome.arm for outcome in outcomes)
     columns: dict[str, dict[bytes, int]] = {}
     reasons: dict[str, int] = {"": 0}
     episodes = []
