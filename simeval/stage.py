@@ -5,7 +5,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -123,6 +123,7 @@ class Stage:
             lane.solved_at_reset = lane.program.rollout.parent is None and self._solved(result, row)
             inherits = origin is not None and lane.rollout.policy == lane.program.origin_policy
             self._begin_memory(lane, origin.memory if origin is not None and inherits else None)
+        rows = [row for row in rows if self._lanes[lanes[row].slot] is lanes[row]]
         self._tape.begin([lanes[row].slot for row in rows if lanes[row].recording])
         self._observe(lanes, rows, result)
 
@@ -131,11 +132,12 @@ class Stage:
 
     def _begin_memory(self, lane: Lane, memory: Memory | None) -> None:
         name = lane.rollout.policy
-        if name not in self._memory:
-            every = np.arange(self.world.num_slots)
-            self._memory[name] = take_memory(self.policies[name].initial_memory(self.world.num_slots), every)
-        initial = self.policies[name].initial_memory(1) if memory is None else stack_memory([memory])
-        put_memory(self._memory[name], np.array([lane.slot]), initial)
+        with suppress(_Abandoned), self._blame("policy", [lane]):
+            if name not in self._memory:
+                every = np.arange(self.world.num_slots)
+                self._memory[name] = take_memory(self.policies[name].initial_memory(self.world.num_slots), every)
+            initial = self.policies[name].initial_memory(1) if memory is None else stack_memory([memory])
+            put_memory(self._memory[name], np.array([lane.slot]), initial)
 
     # Acting
 
@@ -247,6 +249,7 @@ class Stage:
             self._tape.advance(at)
         for lane in handing_on:
             self._hand_on(lane)
+        rows = [row for row in rows if self._lanes[slots[row]] is lanes[row]]
         self._observe(lanes, rows, result)
         self._keep_checkpoints([lane for lane in over if lane.recording])
         for lane in over:
@@ -262,7 +265,7 @@ class Stage:
         lane.enter(self.world)
         if lane.rollout.policy != before:
             self._begin_memory(lane, None)
-        if lane.recording:
+        if lane.recording and self._lanes[lane.slot] is lane:
             self._tape.begin([lane.slot])
 
     def _observe(self, lanes: Sequence[Lane], rows: list[int], result: TimeStep) -> None:
