@@ -1,10 +1,13 @@
 """The suites pass what is right, and name what is wrong: one deliberately broken World or Policy per sentence."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -24,7 +27,7 @@ from simeval.testing import (
     check_world,
     toy_policies,
 )
-from simeval.types import Array, Observation, Snapshot, Start, TimeStep
+from simeval.types import Array, Observation, Perturbation, Snapshot, Start, TimeStep
 from simeval.wrappers import Delegate
 
 CHEAP = {"tasks": ("push-left",), "steps": 40}
@@ -204,6 +207,103 @@ class WrongDtype(Toy):
         return replace(result, observation={"state": result.observation["state"].astype(np.float32)})
 
 
+class WrongDtypeLate(Toy):
+    """Observations of another dtype in a late step."""
+
+    def step(self, slots: Sequence[int], actions: Array, keys: Sequence[StepKey]) -> TimeStep:
+        result = super().step(slots, actions, keys)
+        if keys[0].step != 51:
+            return result
+        return replace(result, observation={"state": result.observation["state"].astype(np.float32)})
+
+
+class LosesAKey(Toy):
+    """An observation key that is missing in every seventh step."""
+
+    def __init__(self, num_slots: int):
+        super().__init__(num_slots)
+        spaces = self.observation_space.spaces
+        self.observation_space = gymnasium.spaces.Dict({**spaces, "again": spaces["state"]})
+
+    def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
+        return self._with(super().reset(slots, starts, keys), True)
+
+    def step(self, slots: Sequence[int], actions: Array, keys: Sequence[StepKey]) -> TimeStep:
+        return self._with(super().step(slots, actions, keys), keys[0].step % 7 > 0)
+
+    def _with(self, result: TimeStep, all_keys: bool) -> TimeStep:
+        again = {"again": np.array(result.observation["state"])} if all_keys else {}
+        return replace(result, observation={**result.observation, **again})
+
+
+class SignalChangesDtype(Toy):
+    """A signal that is a number after a reset and a flag in a step."""
+
+    def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
+        result = super().reset(slots, starts, keys)
+        return replace(result, signals={**result.signals, "contact": result.signals["contact"].astype(float)})
+
+
+class SuccessIsANumber(Toy):
+    """Success as 0.0 and 1.0."""
+
+    def step(self, slots: Sequence[int], actions: Array, keys: Sequence[StepKey]) -> TimeStep:
+        result = super().step(slots, actions, keys)
+        return replace(result, success=result.success.astype(float))
+
+
+class NoiseAtGoal(Toy):
+    """Draws from numpy's global generator once the goal holds."""
+
+    def step(self, slots: Sequence[int], actions: Array, keys: Sequence[StepKey]) -> TimeStep:
+        result = super().step(slots, actions, keys)
+        if not result.success.any():
+            return result
+        return replace(result, reward=result.reward + np.random.rand(len(slots)))  # noqa: NPY002
+
+
+class StartDependsOnHash(Toy):
+    """Draws a start by the hash of the task's name."""
+
+    def start(self, task: str, seed: int) -> Start:
+        return super().start(task, (seed + hash(task)) % 2**31)
+
+
+class ResetDependsOnHash(Toy):
+    """Draws the layout by the hash of the task's name, though the start does not say so."""
+
+    def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
+        hashed = [replace(start, seed=(start.seed + hash(start.task)) % 2**31) for start in starts]  # type: ignore
+        return super().reset(slots, hashed, keys)
+
+
+class IgnoresPerturbations(Toy):
+    """Declares axes to which it does nothing."""
+
+    def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
+        return super().reset(slots, [replace(start, perturbations=()) for start in starts], keys)
+
+
+class KeepsThePuckHeavy(Toy):
+    """A mass that stays perturbed in the next episode of the slot."""
+
+    def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
+        before = self.world._slots["mass_scale"][list(slots)]  # type: ignore[attr-defined]
+        result = super().reset(slots, starts, keys)
+        for slot, start, mass in zip(slots, starts, before, strict=True):
+            if not start.perturbations:
+                self.world._slots["mass_scale"][slot] = mass  # type: ignore[attr-defined]
+        return result
+
+
+class LeavesMassOutOfSnapshots(Toy):
+    """Restores an unperturbed mass."""
+
+    def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
+        own = self.snapshot_fingerprint
+        return [Snapshot(own, {**s.state, "mass_scale": np.array(1.0)}) for s in super().snapshot(slots)]
+
+
 class SaysNothing(Toy):
     """Starts without an instruction."""
 
@@ -295,6 +395,15 @@ class ForkTakesParent(Toy):
         (MovesThenRefuses, "Bad actions are refused by slot and step, and move nothing"),
         (OneLayout, "Different seeds give different starts"),
         (WrongDtype, "Observations, rewards, flags and signals fit their spaces"),
+        (WrongDtypeLate, "Observations, rewards, flags and signals fit their spaces"),
+        (LosesAKey, "Observations, rewards, flags and signals fit their spaces"),
+        (SignalChangesDtype, "Observations, rewards, flags and signals fit their spaces"),
+        (SuccessIsANumber, "Observations, rewards, flags and signals fit their spaces"),
+        (StartDependsOnHash, "A start, and the episode that begins from it, are the same in a fresh process"),
+        (ResetDependsOnHash, "A start, and the episode that begins from it, are the same in a fresh process"),
+        (IgnoresPerturbations, "Every perturbation axis that it declares changes something"),
+        (KeepsThePuckHeavy, "A perturbation acts on its own episode alone, and goes with its snapshots"),
+        (LeavesMassOutOfSnapshots, "A perturbation acts on its own episode alone, and goes with its snapshots"),
         (SaysNothing, "Starts are plain data with an instruction"),
         (TakesAnyTask, "An unknown task is refused by name"),
         (RenderMoves, "A picture is uint8 RGB, and taking it changes nothing"),
@@ -307,6 +416,63 @@ def test_the_world_suite_names_the_fault(factory, sentence):
     assert broken(checks) == {sentence}
     with pytest.raises(AssertionError, match=sentence):
         assert_conforms(checks)
+
+
+def test_a_policy_that_reaches_the_goal_shows_what_happens_there():
+    sentence = "No global random generator is drawn from"
+    assert_conforms(check_world(NoiseAtGoal, only=[sentence], **CHEAP))
+    checks = check_world(NoiseAtGoal, policy=ToyExpert, only=[sentence], **CHEAP)
+    assert broken(checks) == {sentence}
+    assert "reached the goal in 1 of 1 tasks" in checks[0].detail
+
+
+def test_a_world_conforms_under_a_policy():
+    assert_conforms(check_world(ToySimulator, policy=ToyExpert, **CHEAP))
+
+
+def test_perturbations_are_tried_with_the_parameters_given():
+    heavy = Perturbation("dynamics.puck_mass", 7.0)
+    sentence = "Every perturbation axis that it declares changes something"
+    checks = check_world(ToySimulator, perturbations=[heavy], only=[sentence], **CHEAP)
+    assert_conforms(checks)
+    assert "dynamics.puck_mass at 7" in checks[1].detail
+    assert "initial_state.puck at 2" in checks[1].detail
+
+
+SCRIPT = """
+from pathlib import Path
+from simeval.testing import ToySimulator, assert_conforms, check_world
+Path("runs.txt").open("a").write("run ")
+
+class Mine(ToySimulator):
+    pass
+
+FRESH = "A snapshot goes through HDF5 into a fresh process and continues bit for bit"
+assert_conforms(check_world({factory}, steps=20, tasks=("push-left",), only=[FRESH]))
+Path("after.txt").open("a").write("checked ")
+
+class Late(ToySimulator):
+    pass
+
+late = check_world(Late, steps=20, tasks=("push-left",), only=[FRESH])
+print(late[-1].detail)
+"""
+
+
+@pytest.mark.parametrize(("factory", "runs"), [("Mine", 3), ("ToySimulator", 2)])
+def test_a_script_needs_no_main_guard_and_goes_no_further_than_its_check_elsewhere(factory, runs, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("{factory}", factory))
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "runs.txt").read_text().split() == ["run"] * runs
+    assert (tmp_path / "after.txt").read_text().split() == ["checked"]
+    assert "put the check under if __name__ == '__main__'" in done.stdout
+
+
+def test_a_factory_that_cannot_go_elsewhere_is_named():
+    checks = check_world(lambda slots: ToySimulator(slots), only=[WORLD_CHECKS[3]], **CHEAP)
+    assert "module-level function, class or partial" in checks[1].detail
 
 
 def test_a_world_that_breaks_at_once_fails_every_sentence_without_running_it():

@@ -29,7 +29,8 @@ def check_command(overrides: Sequence[str], config_dir: str | None = None) -> in
                 make_policy = partial(_bound_policy, policy_entry, entry, policy_name)
                 failed += _show(f"policy {policy_name} in world {name}", check_policy(make_policy, make_world))
         else:
-            failed += _show(_title(name, make_world), check_world(make_world))
+            expert = None if entry.get("expert") is None else partial(build_policy, entry["expert"], entry, "expert")
+            failed += _show(_title(name, make_world), check_world(make_world, policy=expert))
     return 1 if failed else 0
 
 

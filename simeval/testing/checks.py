@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 
 from simeval.noise import Key, Stream
+from simeval.policy import Policy
 from simeval.types import Start, TimeStep
 from simeval.world import World
 
@@ -113,6 +114,24 @@ def record(world: World, slot: int, start: Start, actions: np.ndarray) -> Episod
             break
         rows.append(take_row(world.step([slot], action[None], [stream.key(step + 1)]), 0))
     return Episode(start, actions[: len(rows) - 1], rows)
+
+
+def drive(world: World, policy: Policy, start: Start, limit: int, beyond: int) -> Episode:
+    """Run a bound policy from ``start`` in slot 0: to its end, ``limit`` steps, or ``beyond`` steps at the goal."""
+    stream, own = world_stream(start), Key(start.seed or 0).stream("policy")
+    result = world.reset([0], [start], [stream.key(0)])
+    rows, memory, at_goal = [take_row(result, 0)], policy.initial_memory(1), 0
+    actions: list[np.ndarray] = []
+    while len(actions) < limit and at_goal < beyond and not ended(rows[-1]):
+        step = len(actions)
+        shown = {key: result.observation[key] for key in policy.observation_keys}
+        acted = policy.act(shown, [start.instruction], memory, [own.key(step)])
+        actions.append(np.array(acted.action[0], dtype=world.action_space.dtype))
+        memory = acted.memory
+        result = world.step([0], actions[-1][None], [stream.key(step + 1)])
+        rows.append(take_row(result, 0))
+        at_goal += bool(rows[-1]["success"])
+    return Episode(start, np.array(actions).reshape(-1, *world.action_space.shape), rows)
 
 
 def proceed(world: World, slots: Sequence[int], episode: Episode, begin: int) -> list[list[Row]]:

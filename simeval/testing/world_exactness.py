@@ -1,19 +1,12 @@
 """Checks of a World's exactness: noise, slots, forks, snapshots and memory, bit for bit."""
 
-import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
-from pathlib import Path
 
-import h5py
 import numpy as np
 
-from simeval.testing.bench import Bench, WorldFactory, fork_step, label
+from simeval.testing.bench import Bench, fork_step, label
 from simeval.testing.checks import (
-    Episode,
-    Row,
     Violation,
     advance,
     global_generators,
@@ -119,40 +112,6 @@ def fork_leaves_parent(bench: Bench) -> str:
         (tail,) = proceed(world, [0], episode, fork)
         require_equal(episode.rows[fork + 1 :], tail, f"{label(episode)}, after its fork was stepped")
     return f"forks stepped elsewhere for {_MISUSE_STEPS} steps"
-
-
-def fresh_process(bench: Bench) -> str:
-    """A snapshot goes through HDF5 into a fresh process and continues bit for bit."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "snapshots.h5"
-        tails, size = [], 0
-        with h5py.File(path, "w") as file:
-            for index, episode in enumerate(bench.episodes):
-                fork = fork_step(episode)
-                advance(bench.world, 1, episode, fork)
-                (snapshot,) = bench.world.snapshot([1])
-                data = np.frombuffer(snapshot.to_bytes(), dtype=np.uint8)
-                file.create_dataset(str(index), data=data)
-                size = max(size, len(data))
-                tails.append(episode.rows[fork + 1 :])
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
-            work = executor.submit(_continue_snapshots, bench.factory, path, bench.episodes)
-            for episode, tail, seen in zip(bench.episodes, tails, work.result(), strict=True):
-                require_equal(tail, seen, f"{label(episode)}, continued in a fresh process")
-    return f"{sum(map(len, tails))} steps, bit for bit; a snapshot takes up to {size} bytes"
-
-
-def _continue_snapshots(factory: WorldFactory, path: Path, episodes: Sequence[Episode]) -> list[list[Row]]:
-    world = factory(1)
-    try:
-        tails = []
-        with h5py.File(path, "r") as file:
-            for index, episode in enumerate(episodes):
-                world.restore([0], [Snapshot.from_bytes(file[str(index)][()].tobytes())])
-                tails.extend(proceed(world, [0], episode, fork_step(episode)))
-        return tails
-    finally:
-        world.close()
 
 
 def restore_returns_step(bench: Bench) -> str:

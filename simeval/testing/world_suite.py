@@ -3,15 +3,21 @@
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from simeval.policy import Policy
 from simeval.testing import world_exactness as exactness
 from simeval.testing import world_interface as interface
+from simeval.testing import world_process as process
 from simeval.testing.bench import Bench, WorldFactory
 from simeval.testing.checks import Check, Violation, run_check, sentence
+from simeval.testing.process import stop_script
+from simeval.testing.world_perturbations import perturbations_act, perturbations_end
+from simeval.types import Perturbation
 
 _RUNS = "Episodes of random actions run"
 _CHECKS: tuple[Callable[[Bench], str], ...] = (
     interface.declares_itself,
     interface.starts_are_plain,
+    process.starts_abroad,
     interface.fits_spaces,
     exactness.repeats,
     exactness.any_slot,
@@ -19,7 +25,7 @@ _CHECKS: tuple[Callable[[Bench], str], ...] = (
     exactness.seeds_differ,
     exactness.fork_continues,
     exactness.fork_leaves_parent,
-    exactness.fresh_process,
+    process.fresh_process,
     exactness.restore_returns_step,
     exactness.snapshot_is_value,
     interface.refuses_foreign,
@@ -27,6 +33,8 @@ _CHECKS: tuple[Callable[[Bench], str], ...] = (
     interface.refuses_bad_actions,
     interface.refuses_unknown_task,
     exactness.no_global_random,
+    perturbations_act,
+    perturbations_end,
     interface.renders,
     interface.closes_twice,
 )
@@ -41,20 +49,25 @@ def check_world(
     tasks: Sequence[str] | None = None,
     steps: int = 200,
     seed: int = 0,
+    policy: Callable[[], Policy] | None = None,
+    perturbations: Sequence[Perturbation] = (),
     only: Collection[str] = WORLD_CHECKS,
 ) -> list[Check]:
     """Prove a World: every sentence of the suite, on episodes of random actions of some of its tasks.
 
     ``tasks`` defaults to the first, the middle and the last. Snapshots are followed for ``steps`` steps, over several
-    episodes where one ends sooner. ``only`` picks some of the sentences. A third party's whole test is
-    ``assert_conforms(check_world(MyWorld))``.
+    episodes where one ends sooner. Random actions seldom reach a goal: with ``policy``, every sentence is also proved
+    on an episode of each task under ``policy()``, through the goal and ten steps beyond. ``perturbations`` are those to
+    try of the axes that the World applies itself; of others, levels 2 and 0.5 without parameters. ``only`` picks some
+    of the sentences. A third party's whole test is ``assert_conforms(check_world(MyWorld))``.
     """
+    stop_script()
     world = factory(3)
     try:
         chosen = _default_tasks(world.tasks) if tasks is None else tuple(tasks)
         for task in chosen:
             world.check_task(task)
-        bench = Bench(factory, world, chosen, steps, seed)
+        bench = Bench(factory, world, chosen, steps, seed, policy, perturbations)
         first = run_check(_RUNS, bench.record_all)
         bodies = {sentence(check): partial(check, bench) if first.passed else _not_run for check in _CHECKS}
         return [first, *(run_check(name, body) for name, body in bodies.items() if name in only)]
