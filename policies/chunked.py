@@ -1,4 +1,7 @@
-"""Policies that predict several actions at once: chunks executed open loop, or averaged over time."""
+"""Policies that predict several actions at once: chunks executed open loop, or averaged over time.
+
+Actions are the model's own; for a model that may leave the action space, wrap either in ``policies.clipped.Clipped``.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,6 +11,7 @@ import numpy as np
 from simeval.errors import ConfigError
 from simeval.noise import StepKey
 from simeval.policy import Memory, Policy, PolicyStep
+from simeval.settings import whole
 from simeval.types import Array, Observation, WorldSpec
 
 
@@ -31,10 +35,8 @@ class _ChunkPolicy(Policy):
     """What both policies over a chunk model share: the fit to a World, and prediction in padded batches."""
 
     def __init__(self, model: ChunkModel, batch_size: int):
-        if batch_size < 1:
-            raise ConfigError(f"batch_size counts rows from 1; received {batch_size}")
         self._model = model
-        self._batch_size = batch_size
+        self._batch_size = whole("batch_size", batch_size)
         self.observation_keys = tuple(model.observation_keys)
 
     def bind(self, spec: WorldSpec) -> Policy:

@@ -16,7 +16,7 @@ class ActionNoise(Policy):
 
     ``sigma`` is the standard deviation in units of half the range of each action dimension (of 1 where it is
     unbounded), one number or one per dimension. What the inner policy says of its own density does not hold for the
-    noisy action and is dropped; its chunk and extras are passed on.
+    noisy action and is dropped; its chunk and extras are passed on. Layers of noise inside one another are independent.
     """
 
     def __init__(self, policy: Policy, sigma: float | Sequence[float]):
@@ -25,6 +25,8 @@ class ActionNoise(Policy):
         if not (np.isfinite(self._sigma) & (self._sigma >= 0)).all():
             raise ConfigError(f"sigma must be finite and not negative; received {sigma}")
         self._space: gymnasium.spaces.Box | None = None
+        inside = _layers(policy)
+        self._event = ("action-noise", inside) if inside else ("action-noise",)
         self.observation_keys = policy.observation_keys
 
     def bind(self, spec: WorldSpec) -> Policy:
@@ -54,10 +56,16 @@ class ActionNoise(Policy):
         inner = self._policy.act(observation, instruction, memory, keys)
         low, high = self._space.low.astype(np.float64), self._space.high.astype(np.float64)
         half_range = np.where(np.isfinite(high - low), (high - low) / 2, 1.0)
-        noise = self._sigma * half_range * standard_normal(keys, self._space.shape, "action-noise")
+        noise = self._sigma * half_range * standard_normal(keys, self._space.shape, *self._event)
         action = np.clip(np.asarray(inner.action) + noise, low, high).astype(self._space.dtype)
         return PolicyStep(action, inner.memory, chunk=inner.chunk, extras=inner.extras)
 
     def close(self) -> None:
         """Close the inner policy."""
         self._policy.close()
+
+
+def _layers(policy: Policy) -> int:
+    """How many layers of action noise are in ``policy``, however wrapped: each draws from an event of its own."""
+    held = [_layers(value) for value in vars(policy).values() if isinstance(value, Policy)]
+    return sum(held) + isinstance(policy, ActionNoise)

@@ -1,6 +1,8 @@
 """Replay of recorded actions: an episode that has the noise of a recorded one gets that one's actions."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +12,7 @@ from simeval.errors import ConfigError, unknown
 from simeval.noise import StepKey
 from simeval.policy import Memory, Policy, PolicyStep
 from simeval.reader import Run
-from simeval.types import Observation, WorldSpec, content_hash
+from simeval.types import Observation, WorldSpec
 
 
 class Replay(Policy):
@@ -24,13 +26,11 @@ class Replay(Policy):
         self,
         recordings: Mapping[int, np.ndarray],
         past_end: Literal["hold", "raise"] = "hold",
-        source: str = "",
     ):
         if past_end not in ("hold", "raise"):
             raise unknown("value of past_end", past_end, ("hold", "raise"))
         self._recordings = recordings
         self._past_end = past_end
-        self._source = source or f"{len(recordings)} recordings {content_hash(sorted(recordings))}"
 
     @classmethod
     def from_run(
@@ -57,8 +57,7 @@ class Replay(Policy):
             found[seed] = rollout_id
         if not found:
             raise ConfigError(f"{opened.path} has no finished rollouts to replay")
-        source = f"{len(found)} rollouts {content_hash(sorted(found.values()))}"
-        return cls(_RunActions(opened, found), past_end, source)
+        return cls(_RunActions(opened, found), past_end)
 
     def bind(self, spec: WorldSpec) -> Policy:
         """See ``Policy.bind``; the recorded actions must have the World's shape."""
@@ -72,8 +71,17 @@ class Replay(Policy):
 
     @property
     def fingerprint(self) -> str:
-        """See ``Policy.fingerprint``."""
-        return f"Replay {self._source} past_end={self._past_end}"
+        """See ``Policy.fingerprint``; the first call reads every recorded action."""
+        return f"Replay of {len(self._recordings)} recordings {self._content} past_end={self._past_end}"
+
+    @cached_property
+    def _content(self) -> str:
+        digest = hashlib.blake2b(digest_size=10)
+        for seed in sorted(self._recordings):
+            actions = np.ascontiguousarray(self._recordings[seed])
+            digest.update(f"{seed} {actions.dtype.str} {actions.shape} ".encode())
+            digest.update(actions.tobytes())
+        return digest.hexdigest()
 
     def act(
         self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]

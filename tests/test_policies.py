@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from importlib.resources import files
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -11,11 +12,12 @@ import yaml
 
 from policies.basic import Constant, Uniform
 from policies.chunked import Chunked, Ensembled
+from policies.clipped import Clipped
 from policies.noisy import ActionNoise
 from policies.replay import Replay
 from simeval.errors import ConfigError, TraceError
 from simeval.noise import Key, StepKey
-from simeval.policy import Policy
+from simeval.policy import Memory, Policy, PolicyStep
 from simeval.protocols import together
 from simeval.reader import Run
 from simeval.rollout import run
@@ -67,6 +69,7 @@ def recordings(rows: int = 4, steps: int = 40) -> dict[int, np.ndarray]:
         lambda: Chunked(ToyChunks(), execute=4, batch_size=3),
         lambda: Ensembled(ToyChunks(), batch_size=2),
         lambda: ActionNoise(Chunked(ToyChunks(), execute=2, batch_size=8), 0.1),
+        lambda: Clipped(ActionNoise(Chunked(WildChunks(), execute=2, batch_size=8), 0.1)),
     ],
 )
 def test_every_policy_conforms(factory):
@@ -97,7 +100,7 @@ def test_a_constant_that_does_not_fit_is_refused(value, message):
 
 
 def test_unbound_policies_say_so():
-    for policy in (Uniform(), Constant(), ActionNoise(ToyExpert(), 0.1)):
+    for policy in (Uniform(), Constant(), ActionNoise(ToyExpert(), 0.1), Clipped(ToyExpert())):
         with pytest.raises(ConfigError, match="bind"):
             policy.act({"state": np.zeros((1, 12))}, ["reach"], {}, keys(0, 1))
 
@@ -124,6 +127,64 @@ def test_no_action_noise_is_the_inner_policy():
     plain = ToyExpert().act(state, ["push left"], {}, keys(0, 1)).action
     noisy = ActionNoise(ToyExpert(), 0.0).bind(SPEC).act(state, ["push left"], {}, keys(0, 1)).action
     np.testing.assert_array_equal(plain, noisy)
+
+
+@pytest.mark.parametrize("wrap", [lambda policy: policy, Clipped], ids=["bare", "through another wrapper"])
+def test_layers_of_action_noise_are_independent(wrap):
+    still, sigma = Constant([0.0, 0.0]), 0.1
+    inner = ActionNoise(still, sigma)
+    first = inner.bind(SPEC).act({}, [""] * 4000, {}, keys(0, 4000)).action
+    both = ActionNoise(wrap(inner), sigma).bind(SPEC).act({}, [""] * 4000, {}, keys(0, 4000)).action
+    second = both - first
+    np.testing.assert_allclose(both.std(axis=0), np.sqrt(2) * sigma, rtol=0.05)
+    assert abs(np.corrcoef(first[:, 0], second[:, 0])[0, 1]) < 0.06
+    three = ActionNoise(ActionNoise(wrap(inner), sigma), sigma).bind(SPEC).act({}, [""] * 4000, {}, keys(0, 4000))
+    np.testing.assert_allclose(three.action.std(axis=0), np.sqrt(3) * sigma, rtol=0.05)
+
+
+def test_clipped_actions_lie_in_the_space_and_say_which_were_altered():
+    step = (
+        Clipped(Fixed([[0.5, -0.5], [3.0, -0.5], [np.nan, -2.0], [np.inf, 0.0]])).bind(SPEC).act({}, [""] * 4, {}, [])
+    )
+    np.testing.assert_array_equal(step.action, np.float32([[0.5, -0.5], [1, -0.5], [np.nan, -1], [np.inf, 0.0]]))
+    assert step.extras["clipped"].tolist() == [False, True, True, False]
+    assert step.action.dtype == SPEC.action_space.dtype
+
+
+def test_clipping_leaves_what_is_inside_as_it_was():
+    observation = {"state": np.tile(ToySimulator(1).observation_space.sample()["state"], (3, 1))}
+    for inner in (ToyExpert(), Chunked(ToyChunks(), execute=2, batch_size=2)):
+        memory = inner.initial_memory(3)
+        plain = inner.act(observation, ["push left"] * 3, memory, keys(0, 3))
+        clipped = Clipped(inner).bind(SPEC).act(observation, ["push left"] * 3, memory, keys(0, 3))
+        np.testing.assert_array_equal(plain.action, clipped.action)
+        assert not clipped.extras["clipped"].any()
+
+
+def test_chunks_out_of_bounds_run_once_they_are_clipped():
+    world = ToySimulator(1)
+    rollout = Rollout(world.start("push-left", 0), seed=0, horizon=4, policy="p")
+    chunked = Chunked(WildChunks(), execute=2, batch_size=1)
+    (refused,) = run(together([rollout]), world, {"p": chunked})
+    (clipped,) = run(together([rollout]), world, {"p": Clipped(chunked)})
+    assert (refused.status, clipped.status) == ("error", "done")
+
+
+class Fixed(Policy):
+    """Gives the actions it was made with."""
+
+    def __init__(self, action: Sequence[Sequence[float]]):
+        self.action = np.array(action)
+
+    def act(self, observation: Any, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]) -> PolicyStep:
+        return PolicyStep(self.action, {})
+
+
+class WildChunks(ToyChunks):
+    """Leaves the action space."""
+
+    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> np.ndarray:
+        return 5.0 + super().predict(observation, instruction, keys)
 
 
 def test_action_noise_drops_the_density_of_the_inner_action():
@@ -204,6 +265,19 @@ def test_replay_gives_each_seed_its_own_actions_at_its_own_step():
     at = [Key(9).stream("policy").key(0), Key(5).stream("policy").key(2), Key(9).stream("policy").key(7)]
     action = policy.act({}, [""] * 3, {}, at).action
     np.testing.assert_array_equal(action, [taken[9][0], taken[5][2], taken[9][1]])
+
+
+def test_a_replay_is_known_by_its_actions(recorded):
+    taken = {5: np.zeros((3, 2), np.float32), 9: np.ones((2, 2), np.float32)}
+    known = Replay(taken).fingerprint
+    assert Replay(dict(reversed(taken.items()))).fingerprint == known
+    changed = {5: taken[5], 9: np.nextafter(taken[9], 2, dtype=np.float32)}
+    others = [changed, {5: taken[5]}, {5: taken[5], 8: taken[9]}, {5: taken[5], 9: taken[9].astype(np.float64)}]
+    assert len({known, *(Replay(other).fingerprint for other in others)}) == 5
+    assert Replay(taken, past_end="raise").fingerprint != known
+    from_run = Replay.from_run(recorded, policy="b")
+    rows = recorded.episodes.query("policy == 'b' and status == 'done'")
+    assert from_run.fingerprint == Replay({row.seed: recorded[row.id].action for row in rows.itertuples()}).fingerprint
 
 
 def test_replay_past_the_end_raises_when_told_to():
