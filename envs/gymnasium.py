@@ -17,6 +17,7 @@ from envs.gymnasium_simulator import SUCCESS_KEYS, GymnasiumSimulator, MujocoSim
 from envs.rendering import RendererPool
 from simeval.errors import ConfigError, UnsupportedError, unknown
 from simeval.noise import StepKey
+from simeval.settings import image_side, names, positive, truth, whole
 from simeval.simulator import SimulatorWorld
 from simeval.types import Start, TimeStep
 
@@ -53,18 +54,21 @@ class GymnasiumWorld(SimulatorWorld):
         kwargs: Mapping[str, Any] | None = None,
         control_dt: float | None = None,
         success: bool | None = None,
-        cameras: Sequence[str] = (),
+        cameras: str | Sequence[str] = (),
         image_size: int = 128,
         render_profile: str = "fast",
         max_simulators: int | None = None,
         name: str = "gymnasium",
     ):
-        ids = (id,) if isinstance(id, str) else tuple(id)
+        ids = names("id", id)
+        whole("num_slots", num_slots)
+        if kwargs is not None and not isinstance(kwargs, Mapping):
+            raise ConfigError(f"kwargs are named arguments of gymnasium.make; received {kwargs!r}")
         if not ids or len(set(ids)) != len(ids):
             raise ConfigError(f"world.id needs one or more different Gymnasium ids; received {list(ids)}")
         self._kwargs = dict(kwargs or {})
-        self._cameras = tuple(cameras)
-        self._image_size = image_size
+        self._cameras = names("cameras", cameras)
+        self._image_size = image_size = image_side(image_size)
         self._renderers = RendererPool(render_profile, 2 * num_slots)
         self._success = False
         self._horizons = {task: _spec(task).max_episode_steps or _DEFAULT_HORIZON for task in ids}
@@ -80,10 +84,14 @@ class GymnasiumWorld(SimulatorWorld):
         signals = {key: (value.shape, value.dtype) for key, value in probes[0][1].signals().items()}
         spaces: dict[str, gymnasium.Space] = dict(_observations(first.observation_space))
         spaces |= {f"image_{camera}": Box(0, 255, (image_size, image_size, 3), np.uint8) for camera in self._cameras}
-        dt = _control_dt(first) if control_dt is None else control_dt
+        dt = _control_dt(first) if control_dt is None else positive("control_dt", control_dt)
         action_space = first.action_space
         assert isinstance(action_space, Box)
-        self._success = _common_success({task: probe.env for task, probe in probes}) if success is None else success
+        self._success = (
+            _common_success({task: probe.env for task, probe in probes})
+            if success is None
+            else truth("success", success)
+        )
         for _, probe in probes:
             probe.close()
         versions = " ".join(f"{package} {version(package)}" for package in ("gymnasium", "mujoco", "numpy"))
@@ -139,10 +147,10 @@ class GymnasiumWorld(SimulatorWorld):
         _observations(env.observation_space)
         if isinstance(env.unwrapped, MujocoEnv):
             model = env.unwrapped.model
-            names = [model.camera(index).name for index in range(model.ncam)]
+            existing = [model.camera(index).name for index in range(model.ncam)]
             for camera in self._cameras:
-                if camera not in names:
-                    raise unknown(f"camera of {task!r}", camera, names)
+                if camera not in existing:
+                    raise unknown(f"camera of {task!r}", camera, existing)
             return MujocoSimulator(task, env, self._success, self._cameras, self._image_size, self._renderers)
         if self._cameras:
             raise UnsupportedError(f"environment {task!r} is not a MujocoEnv: leave world.cameras empty")

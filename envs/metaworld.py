@@ -18,6 +18,7 @@ from envs.mujoco_log import log_mujoco_warnings
 from envs.rendering import RendererPool
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import StepKey
+from simeval.settings import image_side, names, whole
 from simeval.simulator import Simulator, SimulatorStep, SimulatorWorld
 from simeval.types import Start, TimeStep
 
@@ -68,7 +69,7 @@ class MetaWorld(SimulatorWorld):
         self,
         task: str | Sequence[str] = "all",
         num_slots: int = 1,
-        cameras: Sequence[str] = (),
+        cameras: str | Sequence[str] = (),
         image_size: int = 128,
         render_profile: str = "fast",
         max_simulators: int | None = None,
@@ -76,11 +77,12 @@ class MetaWorld(SimulatorWorld):
     ):
         log_mujoco_warnings()
         self._package = _package()
-        for camera in cameras:
+        whole("num_slots", num_slots)
+        self._cameras = names("cameras", cameras)
+        self._image_size = image_size = image_side(image_size)
+        for camera in self._cameras:
             if camera not in CAMERAS:
                 raise unknown("Meta-World camera", camera, CAMERAS)
-        self._cameras = tuple(cameras)
-        self._image_size = image_size
         self._renderers = RendererPool(render_profile, 2 * num_slots)
         spaces: dict[str, gymnasium.Space] = {
             "state": gymnasium.spaces.Box(-np.inf, np.inf, (STATE_SIZE,), np.float64),
@@ -234,10 +236,10 @@ def _package() -> Any:
 
 def _selection(task: str | Sequence[str]) -> tuple[str, ...]:
     known = tuple(instructions())
-    names = known if task == "all" else (task,) if isinstance(task, str) else tuple(task)
-    for name in names:
+    chosen = known if task == "all" else names("task", task)
+    for name in chosen:
         if name not in known:
             raise unknown("Meta-World task", name, ("all", *known))
-    if not names or len(set(names)) != len(names):
-        raise ConfigError(f"world.task needs one or more different Meta-World tasks; received {list(names)}")
-    return names
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise ConfigError(f"world.task needs one or more different Meta-World tasks; received {list(chosen)}")
+    return chosen

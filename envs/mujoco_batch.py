@@ -17,6 +17,7 @@ from mujoco.rollout import Rollout
 from envs.mujoco_log import log_mujoco_warnings
 from simeval.errors import ConfigError, SnapshotError, UnsupportedError
 from simeval.noise import StepKey
+from simeval.settings import whole
 from simeval.types import Snapshot, Start, TimeStep
 from simeval.world import World
 
@@ -46,10 +47,9 @@ class MujocoBatch(World):
         fields: Sequence[tuple[Any, ...]],
         threads: int | None = None,
     ):
-        if num_slots < 1:
-            raise ConfigError(f"num_slots is at least 1; received {num_slots}")
-        if threads is not None and threads < 1:
-            raise ConfigError(f"threads is at least 1, or null for one per core; received {threads}")
+        whole("num_slots", num_slots)
+        if threads is not None:
+            whole("threads", threads)
         if not model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_AUTORESET:
             raise ConfigError('a batched model needs <flag autoreset="disable"/>, so that a bad state is seen')
         self.num_slots = num_slots

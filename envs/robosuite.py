@@ -17,6 +17,7 @@ from envs.rendering import RendererPool
 from envs.robosuite_speed import quicken
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import Key, StepKey
+from simeval.settings import image_side, names, truth, whole
 from simeval.simulator import Simulator, SimulatorStep, SimulatorWorld
 from simeval.types import Start, TimeStep
 
@@ -84,7 +85,7 @@ class Robosuite(SimulatorWorld):
         task: str | Sequence[str] = "Lift",
         num_slots: int = 1,
         robots: str | Sequence[str] | None = None,
-        cameras: Sequence[str] = (),
+        cameras: str | Sequence[str] = (),
         image_size: int = 128,
         render_profile: str = "fast",
         control_freq: int = 20,
@@ -96,23 +97,28 @@ class Robosuite(SimulatorWorld):
     ):
         log_mujoco_warnings()
         suite = _load_robosuite()
-        tasks = (task,) if isinstance(task, str) else tuple(task)
-        robots = (robots,) if isinstance(robots, str) else None if robots is None else tuple(robots)
+        tasks = names("task", task)
+        robots = None if robots is None else names("robots", robots)
+        settings = _Settings(
+            robots,
+            names("cameras", cameras),
+            image_side(image_size),
+            whole("control_freq", control_freq),
+            whole("horizon", horizon),
+            None if reward_shaping is None else truth("reward_shaping", reward_shaping),
+            whole("model_seed", model_seed, least=0),
+        )
+        whole("num_slots", num_slots)
         for each in tasks:
             if each not in suite.ALL_ENVIRONMENTS:
                 raise unknown("robosuite task", each, sorted(suite.ALL_ENVIRONMENTS))
         for robot in robots or ():
             if robot not in suite.ALL_ROBOTS:
                 raise unknown("robot", robot, sorted(suite.ALL_ROBOTS))
-        if not tasks or num_slots < 1 or horizon < 1 or control_freq < 1:
-            raise ConfigError(
-                "a robosuite world needs at least one task and positive num_slots, horizon and control_freq; received "
-                f"task={task!r}, num_slots={num_slots}, horizon={horizon}, control_freq={control_freq}"
-            )
+        if not tasks:
+            raise ConfigError("a robosuite world needs at least one task; received none")
         self._horizon = horizon
-        self._settings = _Settings(
-            robots, tuple(cameras), image_size, control_freq, horizon, reward_shaping, model_seed
-        )
+        self._settings = settings
         self._renderers = RendererPool(render_profile, capacity=4)
         self._spare = {
             each: _RobosuiteSimulator(each, self._settings, self._renderers) for each in dict.fromkeys(tasks)
@@ -182,12 +188,12 @@ class _RobosuiteSimulator(Simulator):
         self._model: mujoco.MjModel = env.sim.model._model
         # robosuite draws with group 0, the collision shapes, switched off; groups from 3 on are not drawn by default.
         self._model.geom_group[self._model.geom_group == 0] = 3
-        names = [self._model.camera(index).name for index in range(self._model.ncam)]
+        existing = [self._model.camera(index).name for index in range(self._model.ncam)]
         for camera in self._cameras:
-            if camera not in names:
-                raise unknown(f"camera of robosuite task {task!r}", camera, names)
+            if camera not in existing:
+                raise unknown(f"camera of robosuite task {task!r}", camera, existing)
             env.add_observable(self._camera_observable(camera, settings.control_freq))
-        self._picture_camera = next(camera for camera in (*_PICTURE_CAMERAS, *names) if camera in names)
+        self._picture_camera = next(camera for camera in (*_PICTURE_CAMERAS, *existing) if camera in existing)
         self._poses = {f"object_{o.name}": ("body", env.sim.model.body_name2id(o.root_body)) for o in _objects(env)}
         for robot in env.robots:
             for arm in robot.arms:

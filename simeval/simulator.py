@@ -11,6 +11,7 @@ import numpy as np
 
 from simeval.errors import UnsupportedError
 from simeval.noise import StepKey
+from simeval.settings import whole
 from simeval.types import Snapshot, Start, TimeStep
 from simeval.world import World
 
@@ -81,7 +82,7 @@ class SimulatorWorld(World):
         max_simulators: int | None = None,
     ):
         self.name = name
-        self.num_slots = num_slots
+        self.num_slots = whole("num_slots", num_slots)
         self.tasks = tasks
         self.observation_space = observation_space
         self.action_space = action_space
@@ -90,7 +91,9 @@ class SimulatorWorld(World):
         self.dynamics = dynamics
         self._build = build
         self._signals = dict(signals)
-        self._max_simulators = num_slots + 8 if max_simulators is None else max(max_simulators, num_slots)
+        self._max_simulators = num_slots + 8
+        if max_simulators is not None:
+            self._max_simulators = max(whole("max_simulators", max_simulators), num_slots)
         self._current: list[tuple[str, Simulator] | None] = [None] * num_slots
         self._idle: list[tuple[str, Simulator]] = []
 

@@ -206,7 +206,7 @@ def test_tasks_of_different_spaces_cannot_share_a_world():
         ({"cameras": ["agentvew"]}, "did you mean agentview"),
         ({"render_profile": "quick"}, "render_profile"),
         ({"task": "TwoArmLift", "robots": "Panda"}, "cannot build 'TwoArmLift' with robots"),
-        ({"num_slots": 0}, "positive num_slots"),
+        ({"num_slots": 0}, "num_slots is a whole number"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_the_nearest_names(arguments, message):

@@ -9,7 +9,8 @@ import numpy as np
 
 from envs.rendering import Renderer, check_profile
 from envs.tabletop.scene import Scene, layout
-from simeval.errors import ConfigError, unknown
+from simeval.errors import unknown
+from simeval.settings import image_side, names
 
 CAMERAS = ("front", "wrist")
 PICTURE_SIZE = 256
@@ -23,25 +24,24 @@ _HIDDEN = np.array([0.0, 0.0, 0.0, 0.0])
 class Pictures:
     """Draws records of the tabletop. Renderers are made when the first picture is asked for."""
 
-    def __init__(self, scene: Scene, cameras: Sequence[str], size: int, profile: str):
-        for camera in cameras:
+    def __init__(self, scene: Scene, cameras: str | Sequence[str], size: int, profile: str):
+        configured = names("cameras", cameras)
+        for camera in configured:
             if camera not in CAMERAS:
                 raise unknown("camera of world 'tabletop'", camera, CAMERAS)
-        if size < 8:
-            raise ConfigError(f"image_size is at least 8 pixels; received {size}")
         self._scene = scene
-        self._cameras = tuple(dict.fromkeys(cameras))
-        self._size = size
+        self._cameras = tuple(dict.fromkeys(configured))
+        self._size = image_side(size, least=8)
         self._profile = check_profile(profile)
         self._renderers: dict[int, Renderer] = {}
         self._canvas = copy.copy(scene.model)
         self._data = mujoco.MjData(self._canvas)
-        names = layout()
-        self._palette = np.array(list(names["colours"].values()))
-        self._object_geoms = np.array([self._canvas.geom(name).id for name in names["objects"]])
-        self._zone_geoms = np.array([self._canvas.geom(name).id for name in names["zones"]])
-        self._zone_bodies = np.array([self._canvas.body(name).id for name in names["zones"]])
-        self._button_geoms = np.array([self._canvas.geom(name).id for name in names["buttons"]])
+        known = layout()
+        self._palette = np.array(list(known["colours"].values()))
+        self._object_geoms = np.array([self._canvas.geom(name).id for name in known["objects"]])
+        self._zone_geoms = np.array([self._canvas.geom(name).id for name in known["zones"]])
+        self._zone_bodies = np.array([self._canvas.body(name).id for name in known["zones"]])
+        self._button_geoms = np.array([self._canvas.geom(name).id for name in known["buttons"]])
 
     @property
     def spaces(self) -> dict[str, gymnasium.spaces.Box]:

@@ -13,6 +13,7 @@ from envs.tabletop.scene import Scene, View, field_slices, layout, load_model, s
 from envs.tabletop.tasks import TASKS
 from simeval.errors import ConfigError, unknown
 from simeval.noise import Key
+from simeval.settings import names, whole
 from simeval.types import Start, TimeStep
 
 VERSION = 1
@@ -42,22 +43,20 @@ class Tabletop(MujocoBatch):
         task: str | Sequence[str] = "all",
         *,
         num_slots: int = 1,
-        cameras: Sequence[str] = (),
+        cameras: str | Sequence[str] = (),
         image_size: int = 96,
         render_profile: str = "fast",
         threads: int | None = None,
         success_hold: int = 3,
     ):
-        names = [task] if isinstance(task, str) else list(task)
-        for name in names:
+        chosen = names("task", task)
+        for name in chosen:
             if name != "all" and name not in TASKS:
                 raise unknown("task of world 'tabletop'", name, ["all", *TASKS])
-        if not names:
+        if not chosen:
             raise ConfigError(f"world 'tabletop' needs at least one task; available: all, {', '.join(TASKS)}")
-        if success_hold < 1:
-            raise ConfigError(f"success_hold is at least 1 step; received {success_hold}")
-        self.tasks = tuple(TASKS) if "all" in names else tuple(dict.fromkeys(names))
-        self.success_hold = success_hold
+        self.tasks = tuple(TASKS) if "all" in chosen else tuple(dict.fromkeys(chosen))
+        self.success_hold = whole("success_hold", success_hold)
         self._state_fields = field_slices(layout()["state"])
         self._proprio_size = self._state_fields[layout()["proprio"][-1]][0].stop
         super().__init__(
@@ -162,9 +161,9 @@ class Tabletop(MujocoBatch):
 
     def _fill_constants(self, records: np.ndarray) -> None:
         """The part of ``state`` that stays as it is all through an episode."""
-        names = layout()
-        colour, shape = np.eye(len(names["colours"])), np.eye(len(names["shapes"]))
-        shapes = [names["shapes"].index(shape) for shape in names["object_shapes"]]
+        known = layout()
+        colour, shape = np.eye(len(known["colours"])), np.eye(len(known["shapes"]))
+        shapes = [known["shapes"].index(shape) for shape in known["object_shapes"]]
         present, zones = records["object_present"], records["zone_present"]
         self._write(
             records["state"],

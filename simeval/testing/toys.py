@@ -7,6 +7,7 @@ import numpy as np
 
 from simeval.errors import ConfigError, UnsupportedError
 from simeval.noise import Key, StepKey, standard_normal
+from simeval.settings import image_side, names, whole
 from simeval.types import Array, Snapshot, Start, TimeStep
 from simeval.world import World
 
@@ -48,11 +49,12 @@ def toy_layout(start: Start) -> np.ndarray:
     return np.concatenate([disc, np.zeros(2), puck, np.zeros(2), zones.reshape(4)])
 
 
-def toy_spaces(cameras: Sequence[str], image_size: int) -> tuple[gymnasium.spaces.Dict, gymnasium.spaces.Box]:
+def toy_spaces(cameras: str | Sequence[str], image_size: int) -> tuple[gymnasium.spaces.Dict, gymnasium.spaces.Box]:
     """Observation and action space of the toys: ``state`` [12], ``image_top`` [S, S, 3]; a force [2] in 6 N."""
     high = np.array([_EDGE, _EDGE, _MAX_SPEED, _MAX_SPEED] * 2 + [_EDGE] * 4)
     spaces: dict[str, gymnasium.Space] = {"state": gymnasium.spaces.Box(-high, high, dtype=np.float64)}
-    for camera in cameras:
+    image_side(image_size)
+    for camera in names("cameras", cameras):
         if camera != "top":
             raise ConfigError(f"unknown camera {camera!r} of a toy world; available: top")
         spaces["image_top"] = gymnasium.spaces.Box(0, 255, (image_size, image_size, 3), dtype=np.uint8)
@@ -104,11 +106,11 @@ class ToySimulator(World):
     success_hold = 2
     perturbation_axes = frozenset({"initial_state.puck", "dynamics.puck_mass"})
 
-    def __init__(self, num_slots: int = 4, cameras: Sequence[str] = (), image_size: int = 16, gust: float = 0.5):
-        self.num_slots = num_slots
+    def __init__(self, num_slots: int = 4, cameras: str | Sequence[str] = (), image_size: int = 16, gust: float = 0.5):
+        self.num_slots = whole("num_slots", num_slots)
         self.observation_space, self.action_space = toy_spaces(cameras, image_size)
         self.dynamics = f"toy/1 gust={gust!r}"
-        self.fingerprint = f"{self.dynamics} cameras={','.join(cameras)} image_size={image_size}"
+        self.fingerprint = f"{self.dynamics} cameras={','.join(names('cameras', cameras))} image_size={image_size}"
         self._image_size = image_size
         self._gust_scale = gust
         self._slots: dict[str, np.ndarray] = {
