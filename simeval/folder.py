@@ -1,5 +1,6 @@
 """Making a run folder, and going on with one: ``run.json`` says what the run is, and is never overwritten unasked."""
 
+import contextlib
 import json
 import os
 import re
@@ -161,10 +162,30 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON at ``path``, completely or not at all."""
+    """Write JSON at ``path``, completely or not at all; ``TraceError`` where the disk refuses."""
+    write_text(path, json.dumps(content, indent=2))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text at ``path``, completely or not at all; ``TraceError`` where the disk refuses."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "w") as file:
-        json.dump(content, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        raise refused(path, error) from None
+
+
+def refused(path: Path, error: OSError) -> TraceError:
+    """The error for a file that the disk did not take."""
+    return TraceError(
+        f"{path} cannot be written ({error.strerror or error}); make room or make the folder writable, and try again"
+    )

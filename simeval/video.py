@@ -1,5 +1,7 @@
 """Episodes as H.264 video that every browser plays."""
 
+import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -7,8 +9,11 @@ import numpy as np
 
 from simeval.episode import Episode
 from simeval.errors import MissingPackageError, TraceError
+from simeval.folder import refused
 
 _KEYFRAME_SECONDS = 1.0
+_HEAD = 256
+"""A completed file names its tracks within so many bytes, as they are moved to its beginning last of all."""
 _CAPTION_WIDTH = 240
 """Smaller frames are enlarged by a whole factor to at least this width [px], so that a caption can be read."""
 _STRIP_INK, _STRIP_PAPER = (235, 235, 235), (24, 26, 30)
@@ -19,7 +24,7 @@ def write_video(path: str | Path, frames: np.ndarray, fps: float) -> Path:
     """Write ``frames`` (uint8 RGB ``[T, H, W, 3]``, T ≥ 1) as an MP4 (H.264, yuv420p, seekable from its first byte).
 
     Odd heights and widths get a repeated last row or column, which yuv420p needs. Raises ``TraceError`` where ``path``
-    exists: a video is never overwritten.
+    exists, as a video is never overwritten, and where the disk refuses.
     """
     path = Path(path)
     frames = np.asarray(frames)
@@ -29,16 +34,19 @@ def write_video(path: str | Path, frames: np.ndarray, fps: float) -> Path:
         raise ValueError(f"a video needs a positive number of frames per second; received {fps}")
     if path.exists():
         raise TraceError(f"video {path} exists; videos are never overwritten: remove it first or choose another name")
-    path.parent.mkdir(parents=True, exist_ok=True)
     frames = np.pad(frames, ((0, 0), (0, frames.shape[1] % 2), (0, frames.shape[2] % 2), (0, 0)), mode="edge")
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp.mp4")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         _encode(temporary, frames, fps)
         os.link(temporary, path)
     except FileExistsError:
         raise TraceError(f"video {path} was just written by another process; it is left as it is") from None
+    except OSError as error:
+        raise refused(path, error) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
     return path
 
 
@@ -63,6 +71,9 @@ def _encode(path: Path, frames: np.ndarray, fps: float) -> None:
             writer.send(np.ascontiguousarray(frame))
     finally:
         writer.close()
+    with open(path, "rb") as file:
+        if b"moov" not in file.read(_HEAD):
+            raise OSError(errno.EIO, "the video's file was not completed")
 
 
 def episode_frames(episode: Episode, cameras: tuple[str, ...] = ()) -> np.ndarray | None:

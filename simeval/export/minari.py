@@ -19,6 +19,7 @@ from gymnasium import spaces
 
 from simeval.episode import Episode
 from simeval.errors import ConfigError, MissingPackageError, TraceError, UnsupportedError
+from simeval.folder import refused
 from simeval.outcomes import read_outcomes
 from simeval.reader import Run
 from simeval.types import WorldSpec
@@ -32,8 +33,8 @@ def export_minari(run: Run, dataset_id: str | None, specs: Mapping[str, WorldSpe
     ``dataset_id`` is ``(namespace/)name-vN``, ``simeval/<run>-v0`` by default; with several Worlds, the World's name
     goes into it. A branch is exported whole, its ancestors' steps before its own. Episodes that are errors or have no
     step are left out. An episode's policy, task, instruction, success and rollout id are its ``options``; signals and
-    success are its ``infos`` (T + 1, as after a reset). Raises ``TraceError``
-    where a dataset exists, and naming the episode where one was altered.
+    success are its ``infos`` (T + 1, as after a reset). Raises ``TraceError`` where a dataset exists,
+    where the disk refuses, and, naming the episode, where one was altered.
     """
     minari = _minari()
     chosen = dataset_id or f"simeval/{re.sub(r'[^-_0-9A-Za-z]', '-', run.path.resolve().name)}-v0"
@@ -95,6 +96,8 @@ def _write(minari: Any, run: Run, ids: list[str], dataset_id: str, spec: WorldSp
         }
         (temporary / "data" / "metadata.json").write_text(json.dumps(metadata))
         os.rename(temporary, folder)
+    except OSError as error:
+        raise refused(folder, error) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
