@@ -1,56 +1,60 @@
 """Two runs side by side: paired where they share starts and noise, and what a difference between them may be due to."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simeval import stats
 from simeval.arms import Arm, labels
-from simeval.errors import ConfigError
+from simeval.differences import differences
+from simeval.errors import ConfigError, unknown
 from simeval.outcomes import COUNTED, Outcome, measure, read_outcomes
 from simeval.pairing import LEVEL, compare_paired, contested, match
 from simeval.reader import Run
-from simeval.summaries import mean
-from simeval.wording import bounds_of, difference, p_value
+from simeval.summaries import mean, proportion
+from simeval.verdict import conclusion, notes_on, plan
+from simeval.wording import bounds_of
 
 SCHEMA = "simeval-comparison/1"
 _MATCHED_SHARE = 0.5
 """Runs are compared as paired if at least this share of the smaller side's episodes match."""
-_NO_MATTER = ("run_id", "config.run", "config.hydra", "began", "config.world.num_slots", "config.policy.device")
 
 
 def compare(
     run_a: Run,
     run_b: Run,
-    policies: Mapping[str, str] | None = None,
+    policy_a: str | None = None,
+    policy_b: str | None = None,
     *,
     detect: float = 0.1,
     confidence: float = 0.95,
 ) -> dict[str, Any]:
     """What two runs say of each other, as JSON data; every difference is A minus B.
 
-    ``policies`` maps names in A to names in B; without it, equal names are compared, and where each run has one policy,
-    those two. Episodes of the tasks that both runs have are matched by start and noise, and compared as pairs (exact
-    McNemar, Newcombe's paired interval); where fewer than half match, as independent samples (Barnard, Newcombe's
-    unpaired interval). Where a side's world defines no success, returns are compared: as pairs by the sign-flip test
-    and its interval, as independent samples by Welch's. ``detect`` is the difference in success rate to plan for.
-    Raises ``ConfigError`` for runs with nothing in common.
+    ``policy_a`` and ``policy_b`` name what of each run is compared (a policy, or an arm by its whole name); whatever is
+    not named is matched by policy, condition and setting, or is all that the run has. Episodes of the tasks that both
+    runs have are matched by start and noise, and compared as pairs (exact McNemar, Newcombe's paired interval); where
+    fewer than half match, as independent samples (Barnard, Newcombe's unpaired interval). Where a side's world defines
+    no success, returns are compared task by task: as pairs by the sign-flip test and its interval, as independent
+    samples by Welch's. ``detect`` is the difference in success rate to plan for. Raises ``ConfigError`` for runs with
+    nothing in common.
     """
     sides = [_roots(run) for run in (run_a, run_b)]
     tasks = _common_tasks(run_a, run_b, sides)
-    names = [labels(o.arm for o in side) for side in sides]
+    names = labels(outcome.arm for side in sides for outcome in side)
     compared = []
-    for arm_a, arm_b in _arms(names, policies):
+    for arm_a, arm_b in _arms(sides, names, (policy_a, policy_b)):
         first = [o for o in sides[0] if o.arm == arm_a and o.task in tasks]
         second = [o for o in sides[1] if o.arm == arm_b and o.task in tasks]
-        result = _compare_arms(first, second, confidence)
-        compared.append({"a": names[0][arm_a], "b": names[1][arm_b], **result})
+        for item, members in _compare_arms(first, second, confidence):
+            notes = notes_on(*members, run_a.run_id == run_b.run_id and run_a.path.samefile(run_b.path))
+            compared.append({"a": names[arm_a], "b": names[arm_b], **item, "notes": notes})
     adjusted = stats.holm([item["p"] for item in compared])
     for item, p in zip(compared, adjusted, strict=True):
         item["p_holm"] = p
         item["contested"] = contested(bounds_of(item), p)
-        item["plan"] = _plan(item, detect) if item["measure"] == "success" else None
-        item["conclusion"] = _conclusion(item, confidence)
+        item["plan"] = plan(item, detect) if item["measure"] == "success" and p >= LEVEL else None
+        item["conclusion"] = conclusion(item, f"{100 * confidence:g} %")
     return {
         "schema": SCHEMA,
         "a": str(run_a.path),
@@ -78,60 +82,151 @@ def _common_tasks(run_a: Run, run_b: Run, sides: Sequence[Sequence[Outcome]]) ->
     return common
 
 
-def _arms(names: Sequence[Mapping[Arm, str]], policies: Mapping[str, str] | None) -> list[tuple[Arm, Arm]]:
-    by_name = [{name: arm for arm, name in side.items()} for side in names]
-    if policies is None:
-        policies = {name: name for name in by_name[0] if name in by_name[1]}
-        if not policies and len(by_name[0]) == len(by_name[1]) == 1:
-            policies = dict(zip(by_name[0], by_name[1], strict=True))
-    unknown = [*(a for a in policies if a not in by_name[0]), *(b for b in policies.values() if b not in by_name[1])]
-    if unknown or not policies:
-        what = f"unknown policy {unknown[0]!r}" if unknown else "the runs have no policy name in common"
-        raise ConfigError(
-            f"{what}; the first run has: {', '.join(by_name[0])}; the second has: {', '.join(by_name[1])}; "
-            "name the pairs to compare, as NAME_IN_A=NAME_IN_B"
-        )
-    return [(by_name[0][a], by_name[1][b]) for a, b in policies.items()]
+def _arms(
+    sides: Sequence[Sequence[Outcome]], names: Mapping[Arm, str], asked: Sequence[str | None]
+) -> list[tuple[Arm, Arm]]:
+    """The arms to compare: those that correspond, or the only one of each side."""
+    first, second = (
+        _chosen(list(dict.fromkeys(outcome.arm for outcome in side)), names, name)
+        for side, name in zip(sides, asked, strict=True)
+    )
+    one_policy = len({arm.policy for arm in first}) == len({arm.policy for arm in second}) == 1
+    for policies_match in (True, False) if one_policy else (True,):
+        found = [(a, b) for a in first for b in second if _correspond(a, b, policies_match)]
+        if found:
+            return found
+    if len(first) == len(second) == 1:
+        return [(first[0], second[0])]
+    raise ConfigError(
+        f"it is not clear what to compare; the first run has: {', '.join(names[arm] for arm in first)}; the second "
+        f"has: {', '.join(names[arm] for arm in second)}; name one of each by --policy-a and --policy-b"
+    )
 
 
-def _compare_arms(first: Sequence[Outcome], second: Sequence[Outcome], confidence: float) -> dict[str, Any]:
+def _chosen(arms: Sequence[Arm], names: Mapping[Arm, str], asked: str | None) -> list[Arm]:
+    if asked is None:
+        return list(arms)
+    found = [arm for arm in arms if names[arm] == asked] or [arm for arm in arms if arm.policy == asked]
+    if not found:
+        raise unknown("policy", asked, [names[arm] for arm in arms])
+    return found
+
+
+def _correspond(a: Arm, b: Arm, policies_match: bool) -> bool:
+    """Whether two arms differ in their policies at most, as far as both of them say."""
+    settings = not a.setting or not b.setting or a.setting == b.setting
+    worlds = not a.world or not b.world or a.world == b.world
+    return settings and worlds and a.condition == b.condition and (a.policy == b.policy or not policies_match)
+
+
+_Members = tuple[Sequence[Outcome], Sequence[Outcome]]
+
+
+def _compare_arms(
+    first: Sequence[Outcome], second: Sequence[Outcome], confidence: float
+) -> Iterator[tuple[dict[str, Any], _Members]]:
+    """Success of all tasks together, or returns one task at a time, with the outcomes that are compared."""
     counted = [[o for o in side if o.status == COUNTED] for side in (first, second)]
-    successes, sizes = [sum(o.succeeded for o in side) for side in counted], [len(side) for side in counted]
-    if min(sizes) == 0:
+    if not all(counted):
         raise ConfigError("one of the runs has no finished episode of a policy to compare; resume it first")
-    by_return = "return" in (measure(counted[0]), measure(counted[1]))
-    returns = [[o.summary.total_reward for o in side if o.summary is not None] for side in counted]
-    outcome: dict[str, Any] = {}
-    for letter, won, n, gained in zip("ab", successes, sizes, returns, strict=True):
-        if by_return:
-            outcome[f"return_{letter}"] = mean(gained, confidence)
-        else:
-            wilson = _bounds(stats.wilson(won, n, confidence))
-            outcome[f"rate_{letter}"] = {"successes": won, "n": n, "rate": won / n, "wilson": wilson}
-    if by_return and None in outcome.values():
-        raise ConfigError("one of the runs has no finite return of a policy to compare")
+    tasks = [task for task in dict.fromkeys(o.task for o in counted[0]) if any(o.task == task for o in counted[1])]
+    if not tasks:
+        raise ConfigError("the policies to compare have finished no task in common; resume the runs first")
+    first, second = ([o for o in side if o.task in tasks] for side in (first, second))
+    if "return" not in map(measure, counted):
+        yield _compared(first, second, None, confidence), (first, second)
+        return
+    for task in tasks:
+        members = [o for o in first if o.task == task], [o for o in second if o.task == task]
+        yield _compared(*members, task, confidence), members
+
+
+def _compared(
+    first: Sequence[Outcome], second: Sequence[Outcome], task: str | None, confidence: float
+) -> dict[str, Any]:
+    sizes = [sum(o.status == COUNTED for o in side) for side in (first, second)]
     pairs, _ = match(first, second)
     share = len(pairs) / min(sizes)
-    paired = compare_paired(first, second, confidence) if share >= _MATCHED_SHARE else None
-    if paired is not None:
+    found = compare_paired(first, second, confidence) if share >= _MATCHED_SHARE else []
+    compare_independent = _independent_rates if task is None else _independent_returns
+    if found:
+        kind, result = "paired", found[0]
         why = f"{len(pairs)} starts with their noise are in both runs ({sizes[0]} and {sizes[1]} episodes counted)"
-        result = {"kind": "paired", "why": why, **outcome, **paired}
-        return result if by_return else {**result, "discordant": _discordant(pairs)}
-    why = f"only {len(pairs)} starts of {min(sizes)} are in both runs" if pairs else "the runs share no start and noise"
-    result = {"kind": "unpaired", "why": why, "measure": "return" if by_return else "success", **outcome}
-    if by_return:
-        first_finite, second_finite = ([value for value in gained if math.isfinite(value)] for gained in returns)
-        interval, test = stats.welch(first_finite, second_finite, confidence)
-        bounds = {"interval": _bounds(interval) if math.isfinite(interval.low) else None}
+        by_task = {row["task"]: row for row in result["tasks"]}
     else:
-        interval = stats.unpaired_difference(successes[0], sizes[0], successes[1], sizes[1], confidence)
-        test = stats.barnard(successes[0], sizes[0], successes[1], sizes[1])
-        bounds = {"newcombe": _bounds(interval)}
+        kind, result = "unpaired", compare_independent(first, second, confidence)
+        why = "the runs share no start and noise"
+        if pairs:
+            why = f"only {len(pairs)} starts of {min(sizes)} are in both runs"
+        by_task = {
+            name: compare_independent(*_of_task(name, first, second), confidence)
+            for name in dict.fromkeys(o.task for o in first if o.status == COUNTED)
+        }
+    rows = [
+        {"task": name, **_sides(*_of_task(name, first, second), task is None, confidence), **_difference_of(row)}
+        for name in dict.fromkeys(o.task for o in first if o.status == COUNTED)
+        for row in [by_task.get(name)]
+    ]
+    whole = {"kind": kind, "why": why, **_sides(first, second, task is None, confidence), **result}
+    discordant = {"discordant": _discordant(pairs)} if found and task is None else {}
+    return {**whole, "measure": "success" if task is None else "return", "task": task, **discordant, "tasks": rows}
+
+
+def _of_task(task: str, first: Sequence[Outcome], second: Sequence[Outcome]) -> _Members:
+    return [o for o in first if o.task == task], [o for o in second if o.task == task]
+
+
+def _difference_of(row: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A task's difference, its interval and its test; none where no start of it is shared."""
+    if row is None:
+        return {"difference": None, "n": 0, "p": None, "interval": None, "contested": False}
+    bounds = bounds_of(row)
+    kept = {name: value for name, value in row.items() if name != "tasks"}
+    return {**kept, "contested": contested(bounds, row["p"])}
+
+
+def _sides(first: Sequence[Outcome], second: Sequence[Outcome], by_success: bool, confidence: float) -> dict[str, Any]:
+    """The rates, or the mean returns, of both sides over their counted episodes."""
+    told: dict[str, Any] = {}
+    for letter, side in zip("ab", (first, second), strict=True):
+        counted = [o for o in side if o.status == COUNTED]
+        if by_success:
+            told[f"rate_{letter}"] = proportion(sum(o.succeeded for o in counted), len(counted), confidence)
+        else:
+            told[f"return_{letter}"] = mean(_returns(counted), confidence)
+    return told
+
+
+def _returns(outcomes: Sequence[Outcome]) -> list[float]:
+    returns = [o.summary.total_reward for o in outcomes if o.status == COUNTED and o.summary is not None]
+    return [value for value in returns if math.isfinite(value)]
+
+
+def _independent_rates(first: Sequence[Outcome], second: Sequence[Outcome], confidence: float) -> dict[str, Any]:
+    sizes = [sum(o.status == COUNTED for o in side) for side in (first, second)]
+    successes = [sum(o.succeeded for o in side) for side in (first, second)]
+    interval = stats.unpaired_difference(successes[0], sizes[0], successes[1], sizes[1], confidence)
+    test = stats.barnard(successes[0], sizes[0], successes[1], sizes[1])
+    bounds = [interval.low, interval.high]
     return {
-        **result,
         "n": min(sizes),
         "difference": interval.estimate,
-        **bounds,
+        "newcombe": bounds,
+        "p": test.p,
+        "test": test.method,
+    }
+
+
+def _independent_returns(first: Sequence[Outcome], second: Sequence[Outcome], confidence: float) -> dict[str, Any]:
+    returns_a, returns_b = _returns(first), _returns(second)
+    if not returns_a or not returns_b:
+        raise ConfigError("one of the runs has no finite return of a policy to compare")
+    interval, test = stats.welch(returns_a, returns_b, confidence)
+    bounds = [interval.low, interval.high] if math.isfinite(interval.low) else None
+    return {
+        "n": min(len(returns_a), len(returns_b)),
+        "difference": interval.estimate,
+        "interval": bounds,
         "p": test.p,
         "test": test.method,
     }
@@ -143,79 +238,3 @@ def _discordant(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[dict[str, Any]
         for a, b in pairs
         if a.succeeded != b.succeeded
     ]
-
-
-def _bounds(interval: stats.Interval) -> list[float]:
-    return [interval.low, interval.high]
-
-
-def _plan(item: Mapping[str, Any], detect: float) -> dict[str, Any]:
-    """How many pairs, or episodes a side, would show a difference of ``detect`` with power 0.8; and those at hand."""
-    if item["kind"] == "paired":
-        discordance = (item["only_a"] + item["only_b"] + 0.5) / (item["n"] + 1)
-        needed = stats.pairs_needed(detect, max(discordance, detect))
-        smallest = stats.minimum_detectable_paired_effect(item["n"], max(discordance, detect))
-    else:
-        base = min(item["rate_b"]["rate"], 1 - detect)
-        needed = stats.episodes_needed(base, base + detect)
-        smallest = stats.minimum_detectable_effect(item["n"], base)
-    return {
-        "detect": detect,
-        "power": 0.8,
-        "needed": needed,
-        "more": max(0, needed - item["n"]),
-        "smallest_detectable": smallest,
-    }
-
-
-def _conclusion(item: Mapping[str, Any], confidence: float) -> str:
-    n, gain, plan = item["n"], item["difference"], item["plan"]
-    estimate, *ends = difference(dict(item))
-    level = f"{100 * confidence:g} % interval"
-    if not ends:
-        interval = f"too few episodes for a {level}"
-    elif item["contested"]:
-        interval = f"approximate {level} {' to '.join(ends)}: it leaves out 0, but the test decides"
-    else:
-        interval = f"{level} {' to '.join(ends)}"
-    evidence = f"{interval}, {item['test']} p = {p_value(item['p_holm'])}"
-    unit = "pairs" if item["kind"] == "paired" else "episodes a side"
-    size = f"{n} {unit}"
-    what = "succeeds more often" if item["measure"] == "success" else "has a higher return"
-    gained = f"{estimate} points" if item["measure"] == "success" else f"a mean return of {estimate}"
-    if item["p_holm"] < LEVEL:
-        side, than = ("A", "B") if gain > 0 else ("B", "A")
-        return f"{side} {what} than {than}: {gained} over {size} ({evidence})."
-    verdict = f"No difference is shown: {gained} over {size} ({evidence})"
-    if plan is None:
-        return f"{verdict}."
-    more = (
-        f"{plan['more']} more {unit} would show a difference of {100 * plan['detect']:g} points (power 0.8)"
-        if plan["more"]
-        else f"{size} are enough to have shown a difference of {100 * plan['detect']:g} points (power 0.8)"
-    )
-    return f"{verdict}; {more}."
-
-
-def differences(info_a: Mapping[str, Any], info_b: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Configuration, versions, fingerprints and hardware in which two runs differ, but for names and slots."""
-    flat = [_flatten({**info, **_last_session(info), "sessions": None}) for info in (info_a, info_b)]
-    return [
-        {"what": key, "a": flat[0].get(key), "b": flat[1].get(key)}
-        for key in sorted({*flat[0], *flat[1]})
-        if flat[0].get(key) != flat[1].get(key) and not any(key == k or key.startswith(k + ".") for k in _NO_MATTER)
-    ]
-
-
-def _last_session(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    sessions = info.get("sessions") or [{}]
-    return sessions[-1]
-
-
-def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        flat = {}
-        for key, item in value.items():
-            flat.update(_flatten(item, f"{prefix}.{key}" if prefix else str(key)))
-        return flat
-    return {prefix: value}

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import h5py
+
 from simeval.arms import Arm
 from simeval.audit import agree, audit, indexed_episode, indexed_rollout, shown
+from simeval.episode import Episode
 from simeval.errors import TraceError
 from simeval.metrics import EpisodeSummary
 from simeval.reader import Run
@@ -124,28 +127,29 @@ def _recorded(run: Run) -> Iterator[Outcome]:
                 for name in names[begin : begin + _EPISODES_PER_OPEN]:
                     if name not in run:
                         raise TraceError(f"{path} holds episode {name}, which the run's index does not know")
-                    episode = indexed_episode(run, name)
-                    try:
-                        success = audit(file[name], episode)
-                    except (KeyError, OSError, RuntimeError, TypeError, ValueError, AttributeError) as error:
-                        detail = error.args[0] if error.args else error
-                        raise TraceError(f"{path}: episode {name} does not hold what was recorded: {detail}") from None
-                    ending, outcome = episode.ending, Outcome.of(episode.rollout, ERROR, episode.error)
-                    if success is None:
-                        yield replace(outcome, success_hold=ending.success_hold, blame=ending.blame)
-                    else:
-                        yield replace(
-                            outcome,
-                            status=SOLVED_AT_RESET if ending.solved_at_reset else COUNTED,
-                            summary=ending.summary,
-                            success_hold=ending.success_hold,
-                            ever=bool(success.any()),
-                            final=bool(success[-1:].any()),
-                            reason=_SOLVED if ending.solved_at_reset else "",
-                        )
+                    yield _outcome(path, file, indexed_episode(run, name))
 
 
-_SOLVED = "the task was already solved before the first action"
+def _outcome(path: Path, file: h5py.File, episode: Episode) -> Outcome:
+    try:
+        success = audit(file[episode.id], episode)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise TraceError(f"{path}: episode {episode.id} is not what was recorded: {error}") from None
+    except (KeyError, OSError, RuntimeError) as error:
+        detail = error.args[0] if error.args else error
+        raise TraceError(f"{path}: episode {episode.id} cannot be read ({detail}); the file was altered") from None
+    ending, outcome = episode.ending, Outcome.of(episode.rollout, ERROR, episode.error)
+    if success is None:
+        return replace(outcome, success_hold=ending.success_hold, blame=ending.blame)
+    return replace(
+        outcome,
+        status=SOLVED_AT_RESET if ending.solved_at_reset else COUNTED,
+        summary=ending.summary,
+        success_hold=ending.success_hold,
+        ever=bool(success.any()),
+        final=bool(success[-1:].any()),
+        reason="the task was already solved before the first action" if ending.solved_at_reset else "",
+    )
 
 
 def _absent(run: Run, id_: str, dropped: dict[str, str]) -> Outcome:

@@ -9,7 +9,6 @@ from typing import Any
 from simeval import stats
 from simeval.noise import Key
 from simeval.outcomes import COUNTED, Outcome, measure
-from simeval.summaries import mean
 
 LEVEL = 0.05
 """The family-wise error at which a difference is called one."""
@@ -44,32 +43,42 @@ def _by_pair(outcomes: Sequence[Outcome]) -> dict[bytes, list[Outcome]]:
 
 def compare_paired(
     first: Sequence[Outcome], second: Sequence[Outcome], confidence: float = 0.95
-) -> dict[str, Any] | None:
-    """First minus second on the starts that both finished, or none where they share none; ``p`` is not yet adjusted.
+) -> list[dict[str, Any]]:
+    """First minus second on the starts that both finished, none where they share none; ``p`` is not yet adjusted.
 
-    The difference of success rates, or, where a side's world defines no success, the mean difference of returns.
+    The difference of success rates, or, where a side's world defines no success, the mean difference of returns, task
+    by task: returns of different tasks have no common scale. ``task`` is none where all tasks are taken together.
     """
-    pairs, left_out = match(first, second)
     if "return" in (measure(first), measure(second)):
-        return _compare_returns(pairs, left_out, confidence)
+        found = (
+            _compare_returns(
+                task, [o for o in first if o.task == task], [o for o in second if o.task == task], confidence
+            )
+            for task in dict.fromkeys(outcome.task for outcome in (*first, *second))
+        )
+        return [pair for pair in found if pair is not None]
+    pairs, left_out = match(first, second)
     if not pairs:
-        return None
+        return []
     by_task: dict[str, list[tuple[Outcome, Outcome]]] = defaultdict(list)
     for pair in pairs:
         by_task[pair[0].task].append(pair)
     counts = _paired_counts(pairs)
     test = stats.mcnemar(counts.only_first, counts.only_second)
-    return {
-        "measure": "success",
-        **_paired_summary(counts, confidence),
-        "mid_p": test.mid_p,
-        "test": test.method,
-        "left_out": left_out,
-        "return_difference": mean([gain for pair in pairs if (gain := _gain(pair)) is not None], confidence),
-        "tasks": [
-            {"task": task, **_paired_summary(_paired_counts(members), confidence)} for task, members in by_task.items()
-        ],
-    }
+    return [
+        {
+            "measure": "success",
+            "task": None,
+            **_paired_summary(counts, confidence),
+            "mid_p": test.mid_p,
+            "test": test.method,
+            "left_out": left_out,
+            "tasks": [
+                {"task": task, **_paired_summary(_paired_counts(members), confidence)}
+                for task, members in by_task.items()
+            ],
+        }
+    ]
 
 
 def _paired_counts(pairs: Sequence[tuple[Outcome, Outcome]]) -> stats.PairedCounts:
@@ -91,24 +100,16 @@ def _gain(pair: tuple[Outcome, Outcome]) -> float | None:
 
 
 def _compare_returns(
-    pairs: Sequence[tuple[Outcome, Outcome]], left_out: dict[str, int], confidence: float
+    task: str, first: Sequence[Outcome], second: Sequence[Outcome], confidence: float
 ) -> dict[str, Any] | None:
-    by_task: dict[str, list[float]] = defaultdict(list)
-    for pair in pairs:
-        gain = _gain(pair)
-        if gain is None:
-            left_out["a return is not finite"] = left_out.get("a return is not finite", 0) + 1
-        else:
-            by_task[pair[0].task].append(gain)
-    gains = list(itertools.chain(*by_task.values()))
+    pairs, left_out = match(first, second)
+    gains = [gain for pair in pairs if (gain := _gain(pair)) is not None]
     if not gains:
         return None
-    return {
-        "measure": "return",
-        **_mean_difference(gains, confidence),
-        "left_out": left_out,
-        "tasks": [{"task": task, **_mean_difference(members, confidence)} for task, members in by_task.items()],
-    }
+    if len(gains) < len(pairs):
+        left_out["a return is not finite"] = len(pairs) - len(gains)
+    difference = {"task": task, **_mean_difference(gains, confidence)}
+    return {"measure": "return", **difference, "left_out": left_out, "tasks": [difference]}
 
 
 def _mean_difference(gains: Sequence[float], confidence: float) -> dict[str, Any]:

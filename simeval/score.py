@@ -2,7 +2,8 @@
 
 Two denominators are always given: *counted* episodes (finished, and not solved before they began), and counted ones
 plus errors, an error being no success. Whatever was requested and not counted is listed with its reason. Episodes of
-worlds that define no success have no rates: their returns are the outcome (``measure`` is ``"return"``).
+worlds that define no success have no rates: their returns are the outcome (``measure`` is ``"return"``). Returns are
+averaged and compared within a task only, as those of other tasks have another scale.
 """
 
 import itertools
@@ -17,7 +18,7 @@ from simeval.pairing import compare_paired, contested
 from simeval.reader import Run
 from simeval.stats import holm
 from simeval.summaries import other_rules, over_tasks, rate, summary
-from simeval.wording import headline, undefined
+from simeval.wording import bounds_of, headline, undefined
 
 SCHEMA = "simeval-scores/1"
 
@@ -64,7 +65,12 @@ def scores_of(outcomes: Sequence[Outcome], name: str, confidence: float = 0.95) 
             for arm, members in by_arm.items()
         ],
         "tasks": [
-            {"task": task, "arm": names[arm], **summary(members, confidence)}
+            {
+                "task": task,
+                "worlds": sorted({member.world for member in members}),
+                "arm": names[arm],
+                **summary(members, confidence),
+            }
             for (task, arm), members in by_cell.items()
         ],
         "overall": summary(roots, confidence),
@@ -114,13 +120,12 @@ def _pairs(by_arm: dict[Arm, list[Outcome]], names: dict[Arm, str], confidence: 
     found = []
     for first, second in itertools.combinations(by_arm, 2):
         if len(first.differs_in(second)) == 1:
-            pair = compare_paired(by_arm[first], by_arm[second], confidence)
-            if pair is not None:
-                found.append({"a": names[first], "b": names[second], **pair})
+            pairs = compare_paired(by_arm[first], by_arm[second], confidence)
+            found += [{"a": names[first], "b": names[second], **pair} for pair in pairs]
     adjusted = holm([pair["p"] for pair in found])
     for pair, p in zip(found, adjusted, strict=True):
         pair["p_holm"] = p
-        pair["contested"] = contested(pair["newcombe"] if pair["measure"] == "success" else pair["interval"], p)
+        pair["contested"] = contested(bounds_of(pair), p)
     return found
 
 

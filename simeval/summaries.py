@@ -50,11 +50,15 @@ def proportion(successes: int | None, n: int, confidence: float) -> dict[str, An
 
 
 def summary(outcomes: Sequence[Outcome], confidence: float) -> dict[str, Any]:
-    """Rates, and the means of return, length [steps] and steps to success over counted episodes."""
+    """Rates, and the means of return, length [steps] and steps to success over counted episodes.
+
+    Returns of different tasks or worlds have no common scale: over several, there is no mean of them.
+    """
+    places = {(o.world, o.task) for o in outcomes}
     counted = [o.summary for o in outcomes if o.status == COUNTED and o.summary is not None]
     return {
         **rate(outcomes, confidence),
-        "return": mean([s.total_reward for s in counted], confidence),
+        "return": mean([s.total_reward for s in counted], confidence) if len(places) == 1 else None,
         "length": mean([float(s.length) for s in counted], confidence),
         "steps_to_success": mean([s.success_step + 1.0 for s in counted if s.success_step is not None], confidence),
     }

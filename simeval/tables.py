@@ -1,10 +1,11 @@
 """Scores and comparisons as tables for a terminal."""
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from simeval.wording import difference, errors_in_words, groups, mean_return, p_value, percent, undefined
+from simeval.wording import difference, errors_in_words, groups, mean_return, p_value, parts, percent, undefined
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,16 +27,18 @@ def print_table(scores: dict[str, Any], console: "Console | None" = None) -> Non
 
     console = console or Console()
     for group in groups(scores):
-        console.print(_fitting(scores, group, console))
+        many = len(group["arms"]) > _WIDE
+        build = _by_arm if many else _by_task
+        for part in parts(group) if many else [group]:
+            console.print(_fitting(partial(build, scores, part), console))
     console.print(_kept_whole(scores["headline"]), highlight=False)
 
 
-def _fitting(scores: dict[str, Any], group: dict[str, Any], console: "Console") -> "Table":
-    """The table of a group with a line for each row, or, where that is too wide, with the intervals below."""
-    build = _by_task if len(group["arms"]) <= _WIDE else _by_arm
-    table = build(scores, group, " ")
+def _fitting(build: "Callable[[str], Table]", console: "Console") -> "Table":
+    """A table with a line for each row, or, where that is too wide, with the intervals below."""
+    table = build(" ")
     room = console.options.update(max_width=_UNBOUNDED)
-    return table if console.measure(table, options=room).maximum <= console.width else build(scores, group, "\n")
+    return table if console.measure(table, options=room).maximum <= console.width else build("\n")
 
 
 def _table(scores: dict[str, Any], group: dict[str, Any], by: str) -> "Table":
@@ -79,23 +82,30 @@ def _by_task(scores: dict[str, Any], group: dict[str, Any], joint: str) -> "Tabl
     from rich.markup import escape
 
     arms = group["arms"]
-    pair = group["pairs"][0] if len(group["pairs"]) == 1 else None
+    sides = list(dict.fromkeys((pair["a"], pair["b"]) for pair in group["pairs"]))
+    paired = group["pairs"] if len(sides) == 1 else []
     names = ["task", *(arm["arm"] for arm in arms)]
-    if pair:
-        names.append(f"{pair['a']} − {pair['b']}{_unit(group)}")
+    if paired:
+        names.append(f"{sides[0][0]} − {sides[0][1]}{_unit(group)}")
     cells = {(row["task"], row["arm"]): row for row in group["tasks"]}
-    differences = {row["task"]: row for row in pair["tasks"]} if pair else {}
-    tasks = list(dict.fromkeys(row["task"] for row in group["tasks"]))
+    apart = len(parts(group)) > 1
+    differences = {row["task"]: pair if apart else row for pair in paired for row in pair["tasks"]}
     rows = []
-    for task in tasks:
+    for task in dict.fromkeys(row["task"] for row in group["tasks"]):
         row = [escape(task), *(_joined(_cell(cells.get((task, arm["arm"]))), joint) for arm in arms)]
-        rows.append(row + ([_joined(_difference(differences.get(task)), joint)] if pair else []))
-    total = ["all tasks", *(_joined(_cell(arm), joint) for arm in arms)]
-    if pair:
-        total.append(f"{_joined(_difference(pair), joint)}\n{_whole('p =', p_value(pair['p_holm']))}")
+        rows.append(row + ([_tested(differences.get(task), joint, apart)] if paired else []))
     table = _table(scores, group, "task")
-    _fill(table, names, [*rows, total], [len(tasks) - 1])
+    if not apart:
+        total = ["all tasks", *(_joined(_cell(arm), joint) for arm in arms)]
+        rows.append(total + ([_tested(paired[0], joint, True)] if paired else []))
+    _fill(table, names, rows, [] if apart else [len(rows) - 2])
     return table
+
+
+def _tested(row: Mapping[str, Any] | None, joint: str, with_p: bool) -> str:
+    """A difference, and the p-value of its test below."""
+    text = _joined(_difference(row), joint)
+    return f"{text}\n{_whole('p =', p_value(row['p_holm']))}" if row and with_p else text
 
 
 def _by_arm(scores: dict[str, Any], group: dict[str, Any], joint: str) -> "Table":
@@ -108,7 +118,7 @@ def _by_arm(scores: dict[str, Any], group: dict[str, Any], joint: str) -> "Table
         pair = pairs.get(arm["arm"])
         cells = [_joined(_cell(arm), joint), _joined(_difference(pair), joint)]
         rows.append([escape(arm["arm"]), *cells, p_value(pair["p_holm"]) if pair else ""])
-    table = _table(scores, group, "policy")
+    table = _table(scores, group, "policy" if group["task"] is None else f"policy on {group['task']}")
     what = "success" if group["measure"] == "success" else "mean return"
     _fill(table, ["", what, f"{first} − it{_unit(group)}", "p (Holm)"], rows)
     return table
@@ -133,8 +143,8 @@ def _cell(row: dict[str, Any] | None) -> _Lines:
     return [mean, *_brackets(bounds), f"n={row['n']}", *errors]
 
 
-def _difference(row: dict[str, Any] | None) -> _Lines:
-    if row is None:
+def _difference(row: Mapping[str, Any] | None) -> _Lines:
+    if row is None or row["difference"] is None:
         return [""]
     estimate, *bounds = difference(row)
     return [estimate, *(f"{text}{'*' * row['contested']}" for text in _brackets(bounds))]
@@ -161,46 +171,69 @@ def _whole(*parts: object) -> str:
     return " ".join(map(str, parts)).replace(" ", "\u00a0")
 
 
-def _rate(item: Mapping[str, Any], side: str) -> _Lines:
-    rate = item[f"rate_{side}"]
-    interval = _brackets([f"{100 * bound:.0f}" for bound in rate["wilson"]])
-    return [f"{rate['successes']}/{rate['n']}", _whole(percent(rate["rate"], rate["n"]), *interval)]
-
-
-def _mean(item: Mapping[str, Any], side: str) -> _Lines:
-    mean, *bounds = mean_return(item[f"return_{side}"])
-    return [str(item[f"return_{side}"]["n"]), _whole(mean, *_brackets(bounds))]
+_SHOWN = 5
+"""Of the episodes on which two sides disagree, so many are listed."""
 
 
 def print_comparison(comparison: Mapping[str, Any], console: "Console | None" = None) -> None:
-    """Print a comparison: conclusions, a table, the discordant episodes, and what differs between the runs."""
-    from rich import box
+    """Print a comparison: a table by task, the conclusion, where the sides disagree, and how the runs differ."""
     from rich.console import Console
+
+    console = console or Console()
+
+    def say(text: str, style: str = "") -> None:
+        console.print(_kept_whole(text), style=style, highlight=False, markup=False)
+
+    say(f"A = {comparison['a']}\nB = {comparison['b']}")
+    for item in comparison["comparisons"]:
+        console.print(_fitting(partial(_compared, item), console))
+        say(f"Compared as {item['kind']}: {item['why']}.")
+        for note in item["notes"]:
+            say(f"Note: {note}.")
+        say(item["conclusion"], style="bold")
+        if item.get("discordant"):
+            say(f"Only A succeeded on {item['only_a']}, only B on {item['only_b']}:")
+            for found in item["discordant"][:_SHOWN]:
+                say(f"  {found['task']}: only {found['succeeded'].upper()} (A {found['a']}, B {found['b']})")
+            if len(item["discordant"]) > _SHOWN:
+                say(f"  … and {len(item['discordant']) - _SHOWN} more")
+    if comparison["tasks_left_out"]:
+        say(f"In one run only: {', '.join(comparison['tasks_left_out'])}")
+    if comparison["differences"]:
+        say("The runs also differ:")
+        for item in comparison["differences"]:
+            say(f"  {item['text']}")
+
+
+def _compared(item: Mapping[str, Any], joint: str) -> "Table":
+    """Both sides of a comparison and their difference, by task."""
+    from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    console = console or Console()
-    console.print(f"A = {comparison['a']}\nB = {comparison['b']}", highlight=False, markup=False)
-    for item in comparison["comparisons"]:
-        table = Table(box=box.SIMPLE_HEAD)
-        success = item["measure"] == "success"
-        for name in ("", *(("successes", "rate") if success else ("episodes", "mean return"))):
-            table.add_column(name, justify="right" if name else "left")
-        for side in ("a", "b"):
-            table.add_row(escape(f"{side.upper()}: {item[side]}"), *(_rate if success else _mean)(item, side))
-        console.print(table)
-        console.print(f"Compared as {item['kind']}: {item['why']}.", highlight=False, markup=False)
-        console.print(item["conclusion"], style="bold", highlight=False, markup=False)
-        for discordant in item.get("discordant", [])[:20]:
-            winner, loser = ("A", "B") if discordant["succeeded"] == "a" else ("B", "A")
-            text = f"  only {winner} on {discordant['task']}: A {discordant['a']}, B {discordant['b']} ({loser} failed)"
-            console.print(text, highlight=False, markup=False)
-        hidden = len(item.get("discordant", [])) - 20
-        if hidden > 0:
-            console.print(f"  … and {hidden} more", highlight=False)
-    if comparison["tasks_left_out"]:
-        console.print(f"In one run only: {', '.join(comparison['tasks_left_out'])}", highlight=False, markup=False)
-    if comparison["differences"]:
-        console.print("The runs also differ in:")
-        for item in comparison["differences"]:
-            console.print(f"  {item['what']}: {item['a']} | {item['b']}", highlight=False, markup=False)
+    success = item["measure"] == "success"
+    what = "Success rate" if success else "Mean return"
+    table = Table(
+        title=escape(f"{what} · A: {item['a']} · B: {item['b']}"),
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    rows = [
+        [escape(row["task"]), *(_joined(_side(row, side), joint) for side in "ab"), _tested(row, joint, False) or "–"]
+        for row in item["tasks"]
+    ]
+    if item["task"] is None:
+        total = ["all tasks", *(_joined(_side(item, side), joint) for side in "ab"), _tested(item, joint, True)]
+        _fill(table, ["task", "A", "B", "A − B [points]"], [*rows, total], [len(rows) - 1])
+    else:
+        _fill(table, ["task", "A", "B", "A − B"], rows)
+    return table
+
+
+def _side(row: Mapping[str, Any], side: str) -> _Lines:
+    if f"rate_{side}" in row:
+        return _cell({"measure": "success", "errors": 0, **row[f"rate_{side}"]})
+    mean = row[f"return_{side}"]
+    return _cell({"measure": "return", "errors": 0, "return": mean, "n": mean and mean["n"]})

@@ -1,20 +1,27 @@
 """Results in words and readable numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simeval.pairing import LEVEL
+
+_MOST_TASKS = 3
+"""The headline tells the returns of so many tasks; the rest are in the tables."""
 
 
 def headline(scores: dict[str, Any]) -> str:
     """The result in words, with its interval, its number of episodes and the name of its rule."""
     level = f"{100 * scores['rule']['confidence']:g} %"
-    told = [
-        _success(group, level) if group["measure"] == "success" else _returns(group, level)
-        for group in groups(scores)
-        if any(arm["n"] for arm in group["arms"])
-    ]
+    told = []
+    for group in groups(scores):
+        shown = [part for part in parts(group) if any(arm["n"] for arm in part["arms"])]
+        told += [
+            _success(part, level) if part["measure"] == "success" else _returns(part, level)
+            for part in shown[:_MOST_TASKS]
+        ]
+        if len(shown) > _MOST_TASKS:
+            told.append(f"{len(shown) - _MOST_TASKS} more tasks, each by itself, are in the table.")
     if not told:
         return "No episode counts yet, so there is no success rate."
     return f"{' '.join(told)}{_errors(scores)} Rule: {scores['rule']['name']}."
@@ -43,7 +50,9 @@ def groups(scores: dict[str, Any]) -> list[dict[str, Any]]:
         parted.append(
             {
                 "measure": measure,
+                "task": None,
                 "arms": arms,
+                "tested": len(scores["pairs"]),
                 "tasks": [row for row in scores["tasks"] if row["arm"] in names],
                 "pairs": pairs,
                 "without_success": [
@@ -54,6 +63,19 @@ def groups(scores: dict[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return parted
+
+
+def parts(group: dict[str, Any]) -> list[dict[str, Any]]:
+    """What of a group may be taken together: all of it, or, where returns are compared, one task each (``task``)."""
+    tasks = list(dict.fromkeys(row["task"] for row in group["tasks"]))
+    if group["measure"] == "success" or len(tasks) < 2:
+        return [group]
+    found = []
+    for task in tasks:
+        rows = [row for row in group["tasks"] if row["task"] == task]
+        pairs = [pair for pair in group["pairs"] if pair["task"] == task]
+        found.append({**group, "task": task, "arms": rows, "tasks": rows, "pairs": pairs})
+    return found
 
 
 def errors_in_words(row: dict[str, Any]) -> str:
@@ -87,7 +109,7 @@ def _success(group: dict[str, Any], level: str) -> str:
     ranked = sorted(arms, key=lambda arm: arm["rate"], reverse=True)
     pair = _pair_of(group, ranked)
     if pair is not None:
-        return _pair_in_words(pair, len(arms), len(group["pairs"]), level)
+        return _pair_in_words(pair, len(arms), group["tested"], level)
     best = ranked[0]
     lead = "" if len(arms) == 1 else f"Highest of {len(arms)}: "
     interval = " to ".join(percent(bound, best["n"]) for bound in best["wilson"])
@@ -104,7 +126,7 @@ def _pair_of(group: dict[str, Any], ranked: Sequence[dict[str, Any]]) -> dict[st
 
 
 def _pair_in_words(pair: dict[str, Any], arms: int, pairs: int, level: str) -> str:
-    better, worse, gain, interval = _ordered(pair)
+    better, worse, gain, interval = ordered(pair)
     only_better, only_worse = (pair["only_a"], pair["only_b"])[:: 1 if better == pair["a"] else -1]
     size = f"{points(gain, pair['n']).lstrip('+')} points"
     if pair["p_holm"] < LEVEL:
@@ -113,8 +135,7 @@ def _pair_in_words(pair: dict[str, Any], arms: int, pairs: int, level: str) -> s
         relation = f"no difference is shown: {better} leads {worse} by {size}"
     else:
         relation = f"{better} and {worse} succeeded equally often"
-    assert interval is not None
-    bounds = _caveat(pair, level, " to ".join(points(bound, pair["n"]) for bound in interval))
+    bounds = caveat(pair, level, [points(bound, pair["n"]) for bound in interval or ()])
     return (
         f"{_on(pair, arms)}, {relation} ({bounds}). Only {better} succeeded on {only_better}, "
         f"only {worse} on {only_worse}: {pair['test']} p = {p_value(pair['p_holm'])}{_adjusted(pairs)}."
@@ -124,23 +145,25 @@ def _pair_in_words(pair: dict[str, Any], arms: int, pairs: int, level: str) -> s
 def _returns(group: dict[str, Any], level: str) -> str:
     arms = [arm for arm in group["arms"] if arm["return"]]
     where = undefined(group["without_success"])
+    on = "" if group["task"] is None else f"{group['task']}: "
     if not arms:
-        return f"No episode has a finite return; {where}."
+        return f"{on}No episode has a finite return; {where}."
     ranked = sorted(arms, key=lambda arm: arm["return"]["mean"], reverse=True)
     pair = _pair_of(group, ranked)
     if pair is not None:
         means = ", ".join(f"{arm['arm']} {mean_return(arm['return'])[0]}" for arm in ranked[:2])
-        return f"{_return_pair_in_words(pair, len(arms), len(group['pairs']), level)}. Mean return {means}; {where}."
+        told = _return_pair_in_words(pair, len(arms), group["tested"], level)
+        return f"{on}{told}. Mean return {means}; {where}."
     best = ranked[0]
     mean, *ends = mean_return(best["return"])
     lead = "" if len(arms) == 1 else f"Highest of {len(arms)}: "
     interval = f" ({level} interval {' to '.join(ends)}, Student t)" if ends else ""
     episodes = f"{best['n']} episode{'s' if best['n'] > 1 else ''}"
-    return f"{lead}{best['arm']} has mean return {mean}{interval} over {episodes}; {where}."
+    return f"{on}{lead}{best['arm']} has mean return {mean}{interval} over {episodes}; {where}."
 
 
 def _return_pair_in_words(pair: dict[str, Any], arms: int, pairs: int, level: str) -> str:
-    better, worse, gain, interval = _ordered(pair)
+    better, worse, gain, interval = ordered(pair)
     size, *ends = quantities(gain, interval, signed=True)
     size = size.lstrip("+")
     if pair["p_holm"] < LEVEL:
@@ -149,7 +172,7 @@ def _return_pair_in_words(pair: dict[str, Any], arms: int, pairs: int, level: st
         relation = f"no difference is shown: {better} leads {worse} by a return of {size}"
     else:
         relation = f"{better} and {worse} have equal mean returns"
-    bounds = _caveat(pair, level, " to ".join(ends)) if ends else f"too few pairs for a {level} interval"
+    bounds = caveat(pair, level, ends)
     return f"{_on(pair, arms)}, {relation} ({bounds}): {pair['test']} p = {p_value(pair['p_holm'])}{_adjusted(pairs)}"
 
 
@@ -157,7 +180,7 @@ def _on(pair: dict[str, Any], arms: int) -> str:
     return ("On" if arms == 2 else f"The highest two of {arms}: on") + f" the same {pair['n']} starts and noise"
 
 
-def _ordered(pair: dict[str, Any]) -> tuple[str, str, float, list[float] | None]:
+def ordered(pair: Mapping[str, Any]) -> tuple[str, str, float, list[float] | None]:
     """The better and the worse of a pair, the gain, and its interval."""
     bounds = bounds_of(pair)
     if pair["difference"] >= 0:
@@ -165,10 +188,13 @@ def _ordered(pair: dict[str, Any]) -> tuple[str, str, float, list[float] | None]
     return pair["b"], pair["a"], -pair["difference"], bounds and [-bound for bound in reversed(bounds)]
 
 
-def _caveat(pair: dict[str, Any], level: str, bounds: str) -> str:
+def caveat(pair: Mapping[str, Any], level: str, ends: Sequence[str]) -> str:
+    """The interval of a difference, and what must be said of it."""
+    if not ends:
+        return f"too few episodes for a {level} interval"
     if pair["contested"]:
-        return f"approximate {level} interval {bounds}: it leaves out 0, but the test decides"
-    return f"{level} interval {bounds}"
+        return f"approximate {level} interval {' to '.join(ends)}: it leaves out 0, but the test decides"
+    return f"{level} interval {' to '.join(ends)}"
 
 
 def _adjusted(pairs: int) -> str:
@@ -192,15 +218,15 @@ def points(difference: float, n: int) -> str:
 
 def p_value(p: float) -> str:
     """A p-value for reading: three decimals, or a power of ten when smaller."""
-    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-")
+    return f"{p + 1e-12:.3f}" if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-").replace("-", "−")
 
 
-def bounds_of(row: dict[str, Any]) -> list[float] | None:
+def bounds_of(row: Mapping[str, Any]) -> list[float] | None:
     """The interval of a paired difference, of success rates or of returns."""
     return row["newcombe"] if "newcombe" in row else row["interval"]
 
 
-def difference(row: dict[str, Any]) -> list[str]:
+def difference(row: Mapping[str, Any]) -> list[str]:
     """A difference for reading, and the ends of its interval where there is one."""
     bounds = bounds_of(row)
     if "newcombe" in row:

@@ -16,11 +16,14 @@ PACKAGES = {"simeval": set(), "envs": {"simeval"}, "worldmodels": {"simeval"}, "
 
 LAYERS = {
     # layer of simeval: its modules                                        layers it may import beside itself
-    "data": ("errors noise codec types", ""),
+    "data": ("errors noise codec types settings", ""),
     "numbers": ("metrics stats", "data"),
     "contract": ("world wrappers simulator policy perturbation", "data"),
     "trace": ("tape episode trace reader provenance folder store video", "data numbers"),
-    "scores": ("outcomes summaries pairing score compare wording tables", "data numbers trace"),
+    "scores": (
+        "arms audit outcomes summaries pairing score compare differences verdict wording tables",
+        "data numbers trace",
+    ),
     "engine": ("schedule lane guard stage rollout", "data numbers contract trace"),
     "designs": ("protocols filming evaluation", "data contract trace engine"),
     "outside": ("vector sb3", "data contract"),

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -230,14 +231,48 @@ def test_runs_without_success_are_compared_by_return_as_pairs_or_by_welch(tmp_pa
     comparison = compare(good, bad)
     (item,) = comparison["comparisons"]
     assert (item["kind"], item["test"], item["plan"]) == ("paired", "sign-flip", None)
-    assert item["conclusion"].startswith("A has a higher return than B: a mean return of +")
-    assert "mean return" in printed(print_comparison, comparison)
+    assert item["conclusion"].startswith("t: A has a higher return than B, by a mean of ")
+    assert "Mean return" in printed(print_comparison, comparison)
     other = write_made_run(tmp_path / "other", made("gym", ["t"], range(50, 60), policies=["bad"]))
     (apart,) = compare(good, other)["comparisons"]
     returns = [[episode.total_reward for episode in run] for run in (good, other)]
     interval, test = stats.welch(*returns)
     assert (apart["kind"], apart["test"], apart["p"]) == ("unpaired", "Welch", test.p)
     assert apart["interval"] == [interval.low, interval.high]
+
+
+def test_returns_of_different_tasks_are_never_averaged_or_compared_together(tmp_path: Path) -> None:
+    episodes = list(made("gym", ["small", "large"], range(9)))
+    for episode in episodes:
+        if episode.rollout.start.task == "large":
+            episode.source.arrays["reward"] *= 1000.0
+            total = float(episode.source.arrays["reward"].sum())
+            episode.ending = replace(episode.ending, summary=replace(episode.ending.summary, total_reward=total))
+    run = write_made_run(tmp_path / "run", episodes)
+    scores = score(run)
+    assert [arm["return"] for arm in (*scores["arms"], scores["overall"])] == [None] * 3
+    means = {(row["task"], row["arm"]): row["return"]["mean"] for row in scores["tasks"]}
+    assert means["large", "good"] > 100 * means["small", "good"]
+    assert [(pair["task"], pair["n"]) for pair in scores["pairs"]] == [("small", 9), ("large", 9)]
+    for pair in scores["pairs"]:
+        assert pair["difference"] == pytest.approx(means[pair["task"], "good"] - means[pair["task"], "bad"])
+    assert "small: On the same 9 starts and noise" in scores["headline"]
+    assert "large: On the same 9 starts and noise" in scores["headline"]
+    assert "Holm over 2" in scores["headline"]
+    text = printed(print_table, scores)
+    assert "all tasks" not in text
+    assert text.count("p =") >= 2
+    assert [item["task"] for item in compare(run, run)["comparisons"]] == ["small", "large"] * 2
+    assert report(run).exists()
+
+
+def test_many_policies_have_a_table_of_returns_for_each_task(tmp_path: Path) -> None:
+    names = [f"policy-{index}" for index in range(6)]
+    run = write_made_run(tmp_path / "run", made("gym", ["small", "large"], range(4), policies=names))
+    text = printed(print_table, score(run))
+    assert "Mean return by policy on small" in text
+    assert "Mean return by policy on large" in text
+    assert all(text.count(name) >= 2 for name in names)
 
 
 def test_the_lowest_and_the_highest_return_are_filmed_where_there_is_no_success(tmp_path: Path) -> None:

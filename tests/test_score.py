@@ -70,8 +70,6 @@ def test_rates_and_intervals_are_those_of_the_recorded_outcomes(run: Run, scores
         arm, wilson = _arm(scores, name), stats.wilson(sum(mine), len(mine))
         assert (arm["n"], arm["successes"], arm["rate"]) == (len(mine), sum(mine), np.mean(mine))
         assert arm["wilson"] == [wilson.low, wilson.high]
-        returns = [episode.reward.sum() for episode in counted if episode.rollout.policy == name]
-        assert arm["return"]["mean"] == pytest.approx(np.mean(returns))
     by_task = [row for row in scores["tasks"] if row["arm"] == "noisy"]
     assert sum(row["successes"] for row in by_task) == _arm(scores, "noisy")["successes"]
     assert scores["overall"]["n"] == len(counted)
@@ -269,11 +267,113 @@ def test_runs_that_share_starts_are_compared_as_pairs(tmp_path: Path) -> None:
     assert (item["only_a"], item["only_b"]) == (10, 2)
     assert item["p"] == stats.mcnemar(10, 2).p
     assert len(item["discordant"]) == 12
-    assert item["conclusion"].startswith("A succeeds more often than B: +40 points over 20 pairs")
-    assert comparison["differences"] == [{"what": "versions.mujoco", "a": "3.3.0", "b": "3.4.0"}]
+    assert item["conclusion"].startswith("A succeeds more often than B, by 40 points over 20 pairs (95 % interval +")
+    (difference,) = comparison["differences"]
+    assert difference["text"] == "version of mujoco: 3.3.0 in A, 3.4.0 in B"
     text = _printed(print_comparison, comparison)
     assert "Compared as paired" in text
-    assert "versions.mujoco: 3.3.0 | 3.4.0" in text
+    assert difference["text"] in text
+    assert "Only A succeeded on 10, only B on 2" in text
+    assert text.count(": only A") + text.count(": only B") == 5
+    assert "… and 7 more" in text
+
+
+def test_a_comparison_reads_from_the_side_of_the_better(tmp_path: Path) -> None:
+    a, b = _two_runs(tmp_path, range(20), "q")
+    (item,) = compare(b, a)["comparisons"]
+    assert item["difference"] == -0.4
+    assert item["conclusion"].startswith("B succeeds more often than A, by 40 points over 20 pairs (95 % interval +")
+
+
+def test_a_comparison_tells_each_task_and_then_all(tmp_path: Path) -> None:
+    runs = [
+        write_made_run(tmp_path / name, made_episodes({name: rate}, ["pick", "push"], 12))
+        for name, rate in (("good", 0.9), ("bad", 0.3))
+    ]
+    (item,) = compare(*runs)["comparisons"]
+    assert [row["task"] for row in item["tasks"]] == ["pick", "push"]
+    for row in item["tasks"]:
+        won = [sum(e.succeeded for e in run if e.rollout.start.task == row["task"]) for run in runs]
+        assert [row["rate_a"]["successes"], row["rate_b"]["successes"]] == won
+        assert row["difference"] == pytest.approx((won[0] - won[1]) / 12)
+        assert row["newcombe"][0] <= row["difference"] <= row["newcombe"][1]
+    for width in (80, 120):
+        text = _printed(print_comparison, compare(*runs), width)
+        table = text[: text.index("Compared as")]
+        assert [line.split()[0] for line in table.splitlines() if "/12" in line] == ["pick", "push"]
+        assert "all tasks" in table
+        assert f"{item['rate_a']['successes']}/24" in table
+
+
+def test_one_name_is_enough_where_the_other_run_has_one_policy(tmp_path: Path) -> None:
+    one = write_made_run(tmp_path / "one", made_episodes({"p": 0.5}, ["t"], 6))
+    two = write_made_run(tmp_path / "two", made_episodes({"x": 0.5, "y": 0.5}, ["t"], 6))
+    assert [item["b"] for item in compare(one, two, policy_b="y")["comparisons"]] == ["y"]
+    assert [item["a"] for item in compare(two, one, "x")["comparisons"]] == ["x"]
+    with pytest.raises(ConfigError, match="name one of each by --policy-a and --policy-b"):
+        compare(two, one, policy_b="p")
+    with pytest.raises(ConfigError, match="unknown policy 'z'; available: x, y"):
+        compare(one, two, policy_b="z")
+
+
+def test_arms_are_compared_with_those_of_the_same_condition_or_the_difference_is_named(tmp_path: Path) -> None:
+    def run(name: str, *levels: float) -> Run:
+        plain = [made_rollout(name, "t", index) for index in range(8)]
+        heavy = [
+            replace(rollout, perturbations=(Perturbation("dynamics.mass", level),) if level else ())
+            for rollout in plain
+            for level in levels
+        ]
+        return write_made_run(tmp_path / f"{name}{levels}", [made_episode(rollout, True) for rollout in heavy])
+
+    both = compare(run("p", 0, 2), run("q", 0, 2))["comparisons"]
+    assert [(item["a"], item["b"]) for item in both] == [
+        ("p · nominal", "q · nominal"),
+        ("p · dynamics.mass 2", "q · dynamics.mass 2"),
+    ]
+    (apart,) = compare(run("p", 0), run("p", 2))["comparisons"]
+    assert (apart["a"], apart["b"]) == ("p · nominal", "p · dynamics.mass 2")
+
+
+def test_how_many_more_pairs_it_takes_is_said_with_its_assumption_or_not_at_all(tmp_path: Path) -> None:
+    a = [made_episode(made_rollout("p", "t", index), index % 4 != 0) for index in range(20)]
+    b = [made_episode(made_rollout("q", "t", index), index % 4 != 1) for index in range(20)]
+    runs = [write_made_run(tmp_path / name, episodes) for name, episodes in (("a", a), ("b", b))]
+    (item,) = compare(*runs)["comparisons"]
+    assert item["plan"]["discordance"] == 0.5
+    assert item["plan"]["needed"] == stats.pairs_needed(0.1, 0.5) == item["plan"]["more"] + 20
+    assert "No difference is shown: A and B succeed equally often over 20 pairs" in item["conclusion"]
+    assert "if outcomes go on to differ on 50 % of pairs, as they do here" in item["conclusion"]
+    assert (
+        "with power 0.8, if outcomes go on to differ on 50 % of pairs, as they do here, takes about "
+        in (item["conclusion"])
+    )
+    (same,) = compare(runs[0], runs[0])["comparisons"]
+    assert same["plan"] is None
+    assert "power" not in same["conclusion"]
+
+
+def test_a_run_compared_with_itself_is_said_to_be(tmp_path: Path) -> None:
+    a, _ = _two_runs(tmp_path, range(20))
+    (item,) = compare(a, a)["comparisons"]
+    assert item["notes"] == ["A and B are the same episodes: a run is compared with itself"]
+    assert item["conclusion"].startswith("No difference is shown: A and B succeed equally often over 20 pairs")
+    assert item["notes"][0] in _printed(print_comparison, compare(a, a))
+
+
+def test_equal_rollouts_that_ended_differently_are_said_to_have(tmp_path: Path) -> None:
+    (item,) = compare(*_two_runs(tmp_path, range(20)))["comparisons"]
+    assert "20 rollouts are asked for in the same words in both runs (equal ids)" in item["notes"][0]
+    assert "12 with the opposite outcome" in item["notes"][0]
+
+
+def test_horizons_that_differ_between_the_runs_are_said_to(tmp_path: Path) -> None:
+    runs = [
+        write_made_run(tmp_path / str(h), [made_episode(made_rollout("p", "t", i, horizon=h), True) for i in range(4)])
+        for h in (100, 200)
+    ]
+    (item,) = compare(*runs)["comparisons"]
+    assert item["notes"] == ["the horizon is 100 in A and 200 in B on t"]
 
 
 def test_runs_with_other_starts_are_compared_as_independent_and_say_so(tmp_path: Path) -> None:
@@ -284,23 +384,12 @@ def test_runs_with_other_starts_are_compared_as_independent_and_say_so(tmp_path:
     assert item["newcombe"] == [interval.low, interval.high]
 
 
-def test_without_a_difference_the_comparison_says_how_many_more_episodes_one_needs(tmp_path: Path) -> None:
-    a, _ = _two_runs(tmp_path, range(20))
-    (item,) = compare(a, a, detect=0.05)["comparisons"]
-    assert item["difference"] == 0.0
-    assert item["conclusion"].startswith("No difference is shown: 0 points over 20 pairs")
-    assert f"{item['plan']['more']} more pairs would show a difference of 5 points" in item["conclusion"]
-    assert item["plan"]["needed"] == item["plan"]["more"] + 20
-
-
 def test_runs_with_nothing_in_common_are_refused(tmp_path: Path) -> None:
     a, _ = _two_runs(tmp_path, range(20))
     other_task = write_made_run(tmp_path / "c", [made_episode(made_rollout("p", "elsewhere", 0), True)])
     with pytest.raises(ConfigError, match="no task in common: the first has t; the second has elsewhere"):
         compare(a, other_task)
     two = write_made_run(tmp_path / "d", made_episodes({"x": 0.5, "y": 0.5}, ["t"], 3))
-    with pytest.raises(ConfigError, match="no policy name in common; the first run has: p; the second has: x, y"):
+    with pytest.raises(ConfigError, match="not clear what to compare; the first run has: p; the second has: x, y"):
         compare(a, two)
-    assert compare(a, two, {"p": "y"})["comparisons"][0]["b"] == "y"
-    with pytest.raises(ConfigError, match="unknown policy 'z'"):
-        compare(a, two, {"p": "z"})
+    assert compare(a, two, "p", "y")["comparisons"][0]["b"] == "y"

@@ -8,7 +8,6 @@ from rich.console import Console
 from simeval.cli.build import has_worlds, rebuild_world, world_configs
 from simeval.cli.present import make_videos
 from simeval.compare import compare
-from simeval.errors import ConfigError
 from simeval.export import export
 from simeval.reader import Run
 from simeval.report import report
@@ -35,10 +34,7 @@ def report_command(path: Path, videos: int) -> int:
 
 def compare_command(path_a: Path, path_b: Path, policy_a: str | None, policy_b: str | None) -> int:
     """Print what two runs say of each other."""
-    if (policy_a is None) != (policy_b is None):
-        raise ConfigError("name both --policy-a and --policy-b, or neither")
-    chosen = {policy_a: policy_b} if policy_a is not None and policy_b is not None else None
-    print_comparison(compare(Run(path_a), Run(path_b), chosen), Console())
+    print_comparison(compare(Run(path_a), Run(path_b), policy_a, policy_b), Console())
     return 0
 
 

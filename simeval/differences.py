@@ -1,0 +1,52 @@
+"""In what two runs differ: configuration, versions, Worlds, policies and hardware, in plain words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from simeval.folder import flat
+
+_NO_MATTER = ("run_id", "config.run", "config.report", "config.hydra", "began")
+_OF_A_WORLD_OR_POLICY = ("num_slots", "threads", "device")
+"""Settings that change how fast a result comes, and not the result."""
+
+
+def differences(info_a: Mapping[str, Any], info_b: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What differs between two manifests, names and slots aside: ``what``, its values ``a`` and ``b``, and ``text``."""
+    was, now = (flat({**info, **_last_session(info), "sessions": None}) for info in (info_a, info_b))
+    return [
+        {"what": key, "a": was.get(key), "b": now.get(key), "text": _in_words(key, was.get(key), now.get(key))}
+        for key in sorted({*was, *now})
+        if was.get(key) != now.get(key) and _matters(key)
+    ]
+
+
+def _last_session(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    sessions = info.get("sessions") or [{}]
+    return sessions[-1]
+
+
+def _matters(key: str) -> bool:
+    if any(key == name or key.startswith(f"{name}.") for name in _NO_MATTER):
+        return False
+    return not (key.startswith("config.") and key.rpartition(".")[2] in _OF_A_WORLD_OR_POLICY)
+
+
+def _in_words(key: str, a: Any, b: Any) -> str:
+    kind, _, name = key.partition(".")
+    if kind == "config":
+        return f"setting {name}: {_value(a, 'not set')} in A, {_value(b, 'not set')} in B"
+    if kind == "versions":
+        return f"version of {name}: {_value(a, 'not installed')} in A, {_value(b, 'not installed')} in B"
+    if kind == "worlds":
+        return f"world {name}: {_value(a, 'absent')} in A, {_value(b, 'absent')} in B"
+    if kind == "policies":
+        world, _, policy = name.partition(".")
+        return f"policy {policy} in world {world}: {_value(a, 'absent')} in A, {_value(b, 'absent')} in B"
+    if kind == "git":
+        return f"code of the working directory: commit {_value(a, 'unknown')} in A, {_value(b, 'unknown')} in B"
+    what = f"hardware, {name}" if kind == "hardware" else key.replace("_", " ")
+    return f"{what}: {_value(a, 'not recorded')} in A, {_value(b, 'not recorded')} in B"
+
+
+def _value(value: Any, absent: str) -> str:
+    return absent if value is None else str(value)
