@@ -1,5 +1,6 @@
 """The report, opened in a browser and clicked through: what it shows is what scores.json says."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -152,6 +153,20 @@ def test_a_click_on_a_cell_opens_its_episode_with_a_video_that_seeks(opened: Ope
 
 
 @pytest.mark.browser
+def test_cells_with_a_video_are_marked_and_the_others_say_how_to_get_one(opened: Opened, run: Run) -> None:
+    page = opened.page
+    videos = {path.stem for path in (run.path / "videos").glob("*.mp4")}
+    marked = page.locator(".cell.filmed").evaluate_all("cells => cells.map(cell => cell.dataset.id)")
+    assert set(marked) == videos
+    assert page.locator("#outcome-legend", has_text="has a video").count() == 1
+    without = next(e.id for e in run if e.id not in videos and e.status == "done")
+    page.click(f'.cell[data-id="{without}"]')
+    assert "simeval report RUN --videos N" in page.inner_text("#panel")
+    page.click(f'.cell[data-id="{marked[0]}"]')
+    assert "--videos" not in page.inner_text("#panel")
+
+
+@pytest.mark.browser
 def test_an_error_shows_its_traceback_as_text_and_names_run_nothing(opened: Opened) -> None:
     page = opened.page
     page.click(".cell.error")
@@ -230,6 +245,79 @@ def test_without_success_the_page_shows_returns_and_no_rate(browser: Any, tmp_pa
     assert "Goal reached" not in page.inner_text("#panel")
     assert opened.complaints == []
     page.context.close()
+
+
+_SCALES = {"pendulum": (1.0, 1000.0), "cheetah": (1e6, -5e6), "tiny": (1e-6, 0.0)}
+_OUTSIDE = """() => [...document.querySelectorAll("svg text, td, th")].filter((text) => {
+  const box = text.closest("figure, .table"), a = text.getBoundingClientRect(), b = box.getBoundingClientRect();
+  return a.width && (a.left < b.left || a.right > b.right);
+}).map((text) => text.textContent)"""
+
+
+@pytest.fixture(scope="module")
+def several_worlds(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    episodes = [
+        made_episode(made_rollout(policy, "pick", index, world="arm"), policy == "good", length=20)
+        for index in range(5)
+        for policy in ("good", "bad")
+    ]
+    for task, (scale, shift) in _SCALES.items():
+        for index in range(5):
+            for policy in ("good", "bad"):
+                rollout = made_rollout(policy, task, index, world="gym")
+                episode = made_episode(rollout, policy == "good", success_hold=0, length=20)
+                reward = episode.source.arrays["reward"]
+                reward[...] = reward * scale + shift / 20
+                summary = dataclasses.replace(episode.summary, total_reward=float(reward.sum()))
+                episode.ending = dataclasses.replace(episode.ending, summary=summary)
+                episodes.append(episode)
+    recorded = write_made_run(tmp_path_factory.mktemp("worlds") / "study", episodes)
+    report(recorded)
+    return recorded
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_several_worlds_and_scales_are_told_apart_and_fit(browser: Any, several_worlds: Run, width: int) -> None:
+    opened = Opened(browser, several_worlds, viewport={"width": width, "height": 800})
+    page = opened.page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for task, world in {"pick": "arm", **dict.fromkeys(_SCALES, "gym")}.items():
+        assert world in page.locator(f'#tasks tr[data-task="{task}"] td').first.inner_text().split()
+        assert world in page.locator("#grid .task", has=page.locator(f'h3:has-text("{task}")')).inner_text().split()
+    captions = page.locator("#strips figcaption").all_inner_texts()
+    assert captions == [*(f"Return · {t} · {'gym' if t in _SCALES else 'arm'}" for t in ("pick", *_SCALES)), _LENGTHS]
+    scores = json.loads((several_worlds.path / "scores.json").read_text())
+    for row in scores["tasks"]:
+        if row["task"] in ("pendulum", "cheetah"):
+            cell = page.locator(f'#tasks tr[data-task="{row["task"]}"] td.number[data-arm="{row["arm"]}"]')
+            assert cell.inner_text().split()[0] == mean_return(row["return"])[0]
+    assert page.locator("#tasks tr.total").count() == 1
+    numbers = page.locator("svg text").all_text_contents()
+    assert not [text for text in numbers if re.search(r"-\d", text)]
+    if width == 1280:
+        assert page.evaluate(_OUTSIDE) == []
+        assert page.locator("#other-rules .table").evaluate("t => t.scrollWidth <= t.clientWidth")
+    assert opened.complaints == []
+    page.context.close()
+
+
+_LENGTHS = "Length [steps] · all tasks"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (999, 1001, ["999.0", "999.5", "1000.0", "1000.5", "1001.0"]),
+        (-0.02, 0.02, ["−0.02", "−0.01", "0", "0.01", "0.02"]),
+        (-4e6, 4e6, ["−4M", "−2M", "0", "2M", "4M"]),
+        (0, 1, ["0", "0.5", "1.0"]),
+    ],
+)
+def test_ticks_of_an_axis_are_told_apart(opened: Opened, low: float, high: float, labels: list[str]) -> None:
+    found = opened.page.evaluate(f"axisTicks({low}, {high}, 1000, 4).map((tick) => tick.text)")
+    assert found == labels
 
 
 def test_a_lowest_and_a_highest_return_are_filmed_where_no_success_is_defined(tmp_path: Path) -> None:

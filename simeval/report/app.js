@@ -7,6 +7,10 @@ const armColor = (arm) => `var(--arm-${arms.indexOf(arm) % 8})`;
 const state = { interval: "wilson", denominator: "without", task: "", arm: "", outcome: "", open: null };
 const $ = (id) => document.getElementById(id);
 const OUTCOMES = { success: "success", failure: "failure", finished: "finished: low to high return of its task", error: "error", other: "not counted" };
+const filmed = new Set([...DATA.videos_beside, ...[...document.querySelectorAll("script.video")].map((script) => script.id.replace("video-", ""))]);
+const worldsOf = new Map(tasks.map((task) => [task, [...new Set(scores.tasks.filter((row) => row.task === task).flatMap((row) => row.worlds))].sort()]));
+const manyWorlds = new Set([...worldsOf.values()].flat()).size > 1;
+const placed = (task) => (manyWorlds ? `${task} · ${worldsOf.get(task).join(", ")}` : task);
 const kind = (episode) => (episode.outcome in OUTCOMES ? episode.outcome : "other");
 
 /* ---- results ---- */
@@ -19,6 +23,11 @@ const groups = DATA.groups.map((group) => ({
 }));
 const byRate = groups.some((group) => group.measure === "success");
 const byReturn = groups.some((group) => group.measure === "return");
+/* What of a group may be taken together: all of it, or, where returns are compared, one task each. */
+const partsOf = (group) =>
+  group.measure === "success" || group.tasks.length < 2 ? [{ ...group, task: null }]
+    : group.tasks.map((task) => ({ ...group, task, rows: scores.tasks.filter((row) => row.task === task && group.arms.includes(row.arm)), pairs: group.pairs.filter((p) => p.task === task) }));
+const MOST_PARTS = 6;
 const groupTitle = (group, what) => (group.measure === "success" ? what[0] : what[1]) + (groups.length > 1 && group.without_success.length ? ` · ${group.without_success.join(", ")}` : "");
 
 const counts = (row) => (state.denominator === "with" ? row.with_errors : row);
@@ -74,21 +83,27 @@ const part = (title, ...content) => html("div", { class: "part" }, html("figcapt
 
 function drawOverall() {
   const width = Math.max(280, $("overall").clientWidth);
-  const rates = { low: 0, high: 1, format: (t) => `${Math.round(100 * t)} %`, labelWidth: 92 };
-  $("overall").replaceChildren(...groups.map((group) => {
-    const rows = group.rows.map((row) => entryOf(row, row.arm));
-    const axis = group.measure === "success" ? rates : { ...span(rows), format: brief, labelWidth: 120 };
-    return part(groupTitle(group, ["Success rate, all tasks", "Mean return, all tasks"]), whiskers(rows, { width, nameWidth: nameWidth(group.arms, width), ...axis }));
+  const rates = { low: 0, high: 1, format: (values) => values.map((t) => `${Math.round(100 * t)} %`) };
+  const title = (part, what) => (part.task === null ? groupTitle(part, what) : `${what[1]} · ${placed(part.task)}`);
+  const drawn = groups.flatMap((group) => {
+    const all = partsOf(group), most = all.slice(0, MOST_PARTS);
+    return [...most, ...(all.length > most.length ? [{ more: all.length - most.length }] : [])];
+  });
+  $("overall").replaceChildren(...drawn.map((group) => {
+    if (group.more) return html("p", { class: "note" }, `${group.more} more tasks are in the table below.`);
+    const rows = group.rows.map((row) => entryOf(row, row.arm)), single = group.tasks.length === 1 && group.measure === "return";
+    const axis = group.measure === "success" ? rates : span(rows);
+    return part(single ? `Mean return · ${placed(group.tasks[0])}` : title(group, ["Success rate, all tasks", "Mean return"]), whiskers(rows, { width, nameWidth: nameWidth(group.arms, width), ...axis }));
   }));
-  const parts = groups.filter((group) => group.pairs.length).map((group) => {
+  const parts = drawn.filter((group) => group.pairs?.length).map((group) => {
     const shown = shownPairs(group), entries = shown.map(pairEntry), success = group.measure === "success";
     const edge = Math.max(...entries.flatMap((entry) => [entry.estimate, ...(entry.interval ?? [])].map(Math.abs)));
     const bound = success ? Math.min(1, Math.ceil(Math.max(0.1, edge) * 10) / 10) : edge * 1.08 || 1;
-    const sign = (t) => (t > 0 ? "+" : t < 0 ? "−" : "");
-    const format = success ? (t) => `${sign(t)}${Math.round(Math.abs(100 * t))}` : (t) => `${sign(t)}${brief(Math.abs(t))}`;
-    const plot = whiskers(entries, { width, nameWidth: nameWidth(entries.map((entry) => entry.name), width), low: -bound, high: bound, format, zero: 0, labelWidth: 100 });
+    const signed = (value, text) => (value > 0 ? "+" : "") + text;
+    const format = (values) => (success ? values.map((t) => minus(String(Math.round(100 * t)))) : axisNumbers(values)).map((text, i) => signed(values[i], text));
+    const plot = whiskers(entries, { width, nameWidth: nameWidth(entries.map((entry) => entry.name), width), low: -bound, high: bound, format, zero: 0 });
     const note = shown.some((p) => p.contested) ? html("p", { class: "note" }, `* ${CONTESTED}.`) : null;
-    return part(groupTitle(group, ["Paired difference in success rate", "Paired difference in return"]), plot, ...[note].filter(Boolean));
+    return part(title(group, ["Paired difference in success rate", "Paired difference in return"]), plot, ...[note].filter(Boolean));
   });
   $("pairs-figure").hidden = !parts.length;
   $("pairs").replaceChildren(...parts);
@@ -102,11 +117,14 @@ function drawTasks() {
 }
 
 function taskTable(group) {
-  const success = group.measure === "success", pair = group.pairs.length === 1 ? group.pairs[0] : null;
+  const success = group.measure === "success", apart = partsOf(group).length > 1;
+  const pair = new Set(group.pairs.map((p) => `${p.a}\n${p.b}`)).size === 1 ? group.pairs[0] : null;
   const cells = new Map(scores.tasks.map((row) => [`${row.task}\n${row.arm}`, row]));
-  const differences = new Map(pair ? pair.tasks.map((row) => [row.task, row]) : []);
-  const wide = group.arms.length <= 4, detailWidth = success ? 64 : 122;
-  const numbers = { labelWidth: detailWidth + (success ? 66 : 76), detailWidth };
+  const differences = new Map(pair ? group.pairs.flatMap((p) => p.tasks.map((row) => [row.task, row])) : []);
+  const wide = group.arms.length <= 4;
+  const told = group.tasks.flatMap((task) => group.arms.map((arm) => cells.get(`${task}\n${arm}`)).filter(Boolean)).concat(apart ? [] : group.rows).map((row) => entryOf(row, row.arm));
+  const detailWidth = 8 + textWidth(told.map((entry) => entry.detail));
+  const numbers = { labelWidth: detailWidth + 12 + textWidth(told.map((entry) => entry.label), 7.6), detailWidth };
   const size = wide ? { width: 320, labelWidth: 0 } : { width: innerWidth <= 720 ? 330 : 640, ...numbers };
   const plotClass = wide ? "plot" : "plot main";
   const head = html("tr", {}, html("th", {}, "Task"), html("th", { class: plotClass }, success ? rateAxis(size) : ""));
@@ -114,7 +132,7 @@ function taskTable(group) {
   if (pair) head.append(html("th", { class: "number" }, `${pair.a} − ${pair.b}${success ? " [points]" : ""}`));
   const line = (name, rowOf, difference, total) => {
     const found = new Map(group.arms.map((arm) => [arm, rowOf(arm)]).filter(([, row]) => row).map(([arm, row]) => [arm, entryOf(row, arm)]));
-    const tr = html("tr", total ? { class: "total" } : { "data-task": name }, html("td", {}, name));
+    const tr = html("tr", total ? { class: "total" } : { "data-task": name }, html("td", {}, name, manyWorlds && !total ? html("small", {}, worldsOf.get(name).join(", ")) : null));
     const entries = [...found.values()];
     tr.append(html("td", { class: plotClass }, rowCell(entries, success ? size : { ...size, ...span(entries) })));
     if (wide)
@@ -131,7 +149,7 @@ function taskTable(group) {
     return tr;
   };
   const body = html("tbody", {}, ...group.tasks.map((task) => line(task, (arm) => cells.get(`${task}\n${arm}`), differences.get(task), false)));
-  body.append(line("All tasks", (arm) => scores.arms.find((row) => row.arm === arm), pair, true));
+  if (!apart) body.append(line("All tasks", (arm) => scores.arms.find((row) => row.arm === arm), pair, true));
   return html("div", { class: "table" }, html("table", {}, html("thead", {}, head), body));
 }
 
@@ -177,51 +195,61 @@ function drawGrid() {
     });
     const strips = [];
     for (let from = 0; from < columns; from += perStrip) strips.push(html("div", { class: "strip" }, ...strip(from)));
-    blocks.push(html("div", { class: "task" }, html("h3", {}, task, html("span", {}, `${columns} start${columns > 1 ? "s" : ""}`)), ...strips));
+    blocks.push(html("div", { class: "task" }, html("h3", {}, task, html("span", {}, `${manyWorlds ? `${worldsOf.get(task).join(", ")} · ` : ""}${columns} start${columns > 1 ? "s" : ""}`)), ...strips));
   }
   $("grid").replaceChildren(html("div", { class: `tasks${most <= 15 ? " two" : ""}${small ? " small" : ""}${episodes.length > 8000 ? " many" : ""}` }, ...blocks));
   const shown = episodes.filter(passes).length;
   $("shown-count").textContent = `${shown} of ${episodes.length} episodes match the filter.`;
 }
 
-/* How high the return of an episode without success is among those of its task, from 0 to 1. */
+/* How high the return of an episode without success is among those of its task and world, from 0 to 1. */
 const ranges = new Map();
+const place = (episode) => `${episode.task}\n${episode.world}`;
 for (const episode of episodes) {
   if (episode.outcome !== "finished" || episode.return === null) continue;
-  const [low, high] = ranges.get(episode.task) ?? [Infinity, -Infinity];
-  ranges.set(episode.task, [Math.min(low, episode.return), Math.max(high, episode.return)]);
+  const [low, high] = ranges.get(place(episode)) ?? [Infinity, -Infinity];
+  ranges.set(place(episode), [Math.min(low, episode.return), Math.max(high, episode.return)]);
 }
 function level(episode) {
-  const [low, high] = ranges.get(episode.task) ?? [0, 0];
+  const [low, high] = ranges.get(place(episode)) ?? [0, 0];
   return high > low && episode.return !== null ? (episode.return - low) / (high - low) : 0.5;
 }
 
 function cell(episode) {
   const dim = passes(episode) ? "" : " dim", finished = episode.outcome === "finished";
-  const text = `${episode.arm}: ${episode.outcome}` + (finished ? `, return ${brief(episode.return)}` : "") + (episode.length ? `, ${episode.length} steps` : "");
+  const text = `${episode.arm}: ${episode.outcome}` + (finished ? `, return ${brief(episode.return)}` : "") + (episode.length ? `, ${episode.length} steps` : "") + (filmed.has(episode.id) ? ", has a video" : "");
   return html("button", {
     ...(finished ? { style: `--level: ${level(episode).toFixed(3)}` } : {}),
-    type: "button", class: `cell ${kind(episode)}${dim}`, "data-id": episode.id, "data-tip": text, "aria-label": `${episode.task}, ${text}`,
+    type: "button", class: `cell ${kind(episode)}${dim}${filmed.has(episode.id) ? " filmed" : ""}`, "data-id": episode.id, "data-tip": text, "aria-label": `${episode.task}, ${text}`,
     "aria-current": String(state.open === episode.id), onclick: () => open(episode.id),
   });
 }
 
+/* Returns task by task, as those of other tasks have another scale; lengths of all tasks together. */
 function drawStrips() {
   const counted = episodes.filter((e) => ["success", "failure", "finished"].includes(e.outcome) && passes(e));
-  const filtered = state.task || state.outcome;
-  const dots = (names, field) => names.filter((arm) => !state.arm || arm === state.arm).map((arm) => {
-    const mean = filtered ? null : scores.arms.find((row) => row.arm === arm)[field];
+  const dots = (names, field, here, meanOf) => names.filter((arm) => !state.arm || arm === state.arm).map((arm) => {
+    const mean = state.outcome ? null : meanOf(arm);
     return {
       name: arm, color: armColor(arm), mean: mean ? mean.mean : null, interval: mean ? mean.interval : null,
       tip: mean ? `${arm}: mean ${brief(mean.mean)}` + (mean.interval ? `, interval ${mean.interval.map(brief).join(" to ")}` : "") : "",
-      values: counted.filter((e) => e.arm === arm && e[field] !== null).map((e) => ({ value: e[field], filled: e.outcome === "success", id: e.id, tip: `${e.task}: ${brief(e[field])} (${e.outcome})` })),
+      values: here.filter((e) => e.arm === arm && e[field] !== null).map((e) => ({ value: e[field], filled: e.outcome === "success", id: e.id, tip: `${e.task}: ${brief(e[field])} (${e.outcome})` })),
     };
   });
   $("filled-note").hidden = !byRate;
-  const width = Math.max(280, $("returns").clientWidth), size = { width, nameWidth: nameWidth(arms, width), onpick: open };
-  const shown = groups.map((group) => group.arms).filter((names) => !state.arm || names.includes(state.arm));
-  $("returns").replaceChildren(...shown.map((names) => html("div", { class: "part" }, strips(dots(names, "return"), size))));
-  $("lengths").replaceChildren(strips(dots(arms, "length"), size));
+  const chosen = state.task ? [state.task] : tasks, shown = chosen.slice(0, MOST_PARTS);
+  const width = Math.max(280, Math.min($("strips").clientWidth, $("strips").clientWidth > 860 ? $("strips").clientWidth / 2 - 8 : Infinity) - 42);
+  const size = { width, nameWidth: nameWidth(arms, width), onpick: open };
+  const figure = (title, plot) => html("figure", {}, html("figcaption", {}, title), plot);
+  const returns = shown.map((task) => {
+    const rows = scores.tasks.filter((row) => row.task === task);
+    const names = arms.filter((arm) => rows.some((row) => row.arm === arm));
+    return figure(`Return${tasks.length > 1 ? ` · ${placed(task)}` : ""}`, strips(dots(names, "return", counted.filter((e) => e.task === task), (arm) => rows.find((row) => row.arm === arm).return), size));
+  });
+  const lengths = dots(arms, "length", counted, (arm) => (state.task ? scores.tasks.find((row) => row.task === state.task && row.arm === arm) : scores.arms.find((row) => row.arm === arm))?.length);
+  $("strips").replaceChildren(...returns, figure(`Length [steps]${tasks.length > 1 && !state.task ? " · all tasks" : ""}`, strips(lengths, size)));
+  $("more-tasks").hidden = chosen.length === shown.length;
+  $("more-tasks").textContent = `The first ${shown.length} of ${chosen.length} tasks; choose another above.`;
 }
 
 /* ---- the episode panel ---- */
@@ -263,7 +291,7 @@ function open(id) {
       html("button", { type: "button", class: "quiet", "aria-label": "Close", id: "close-panel", onclick: close }, "✕")),
     html("h3", {}, `${episode.arm} · ${episode.task}`),
     html("p", { class: "instruction" }, episode.instruction || "(no instruction)"),
-    video,
+    video ?? (episode.length ? html("p", { class: "note" }, "No video of this episode. To film N successes and N failures of each task and policy: ", html("code", {}, "simeval report RUN --videos N"), ", RUN being the run's folder.") : null),
     curveData ? html("div", {}, html("figcaption", {}, episode.outcome === "finished" ? "Reward by step" : "Reward by step; the goal holds where shaded"), curve(curveData, episode.length))
       : episode.length ? html("p", { class: "note" }, `Reward curves of the first ${DATA.curve_limit} episodes are in this page; this one is in the trace.`) : null,
     reason ? html("pre", {}, reason) : null,
@@ -319,7 +347,7 @@ function drawFacts() {
   const r = scores.requested, policies = new Set(scores.arms.map((arm) => arm.policy));
   const facts = [[r.counted ?? 0, "episodes counted"], [tasks.length, tasks.length === 1 ? "task" : "tasks"], [policies.size, policies.size === 1 ? "policy" : "policies"]];
   if (r.error) facts.push([r.error, r.error === 1 ? "error" : "errors"]);
-  const rest = ["solved at reset", "dropped", "pending"].reduce((sum, name) => sum + (r[name] ?? 0), 0);
+  const rest = ["solved at reset", "dropped", "pending", "repeated"].reduce((sum, name) => sum + (r[name] ?? 0), 0);
   if (rest) facts.push([rest, "more not counted"]);
   if (r.branches) facts.push([r.branches, "branches, scored apart"]);
   $("facts").replaceChildren(...facts.map(([value, name]) => html("li", {}, html("b", {}, String(value)), ` ${name}`)));
@@ -399,12 +427,13 @@ segments("interval", "interval", results);
 segments("denominator", "denominator", results);
 segments("filter-outcome", "outcome", selection);
 for (const [id, field, values] of [["filter-task", "task", tasks], ["filter-arm", "arm", arms]]) {
-  $(id).append(...values.map((value) => html("option", { value }, value)));
+  $(id).append(...values.map((value) => html("option", { value }, field === "task" ? placed(value) : value)));
   $(id).addEventListener("change", (event) => { state[field] = event.target.value; selection(); });
 }
 const used = (name) => (name === "finished" ? byReturn : byRate || !["success", "failure", "differs"].includes(name));
 for (const button of $("filter-outcome").children) button.hidden = !used(button.dataset.value);
 $("outcome-legend").append(...Object.entries(OUTCOMES).filter(([name]) => used(name)).map(([name, text]) => html("span", {}, html("i", { class: name === "finished" ? "scale" : `square ${name}` }), text)));
+if (filmed.size) $("outcome-legend").append(html("span", {}, html("i", { class: "square success filmed" }), "has a video: click to watch"));
 
 const theme = (name) => { document.documentElement.dataset.theme = name; };
 theme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");

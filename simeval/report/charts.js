@@ -19,6 +19,7 @@ function html(tag, attributes = {}, ...children) {
   return element;
 }
 
+const minus = (text) => text.replaceAll("-", "−");
 const percent = (rate, n) => `${(100 * rate).toFixed(n >= 100 ? 1 : 0)} %`;
 const points = (difference, n) => {
   const text = (100 * Math.abs(difference)).toFixed(n >= 100 ? 1 : 0);
@@ -30,12 +31,38 @@ function quantities(value, bounds, signed = false) {
   const places = half > 0 ? Math.max(0, 1 - Math.floor(Math.log10(half))) : null;
   const text = (number) => {
     const shown = places !== null && places < 7 && Math.abs(value) < 1e7 ? Math.abs(number).toFixed(places) : String(Number(Math.abs(number).toPrecision(4)));
-    return Number(shown) === 0 ? shown : (number < 0 ? "−" : signed ? "+" : "") + shown;
+    return Number(shown) === 0 ? shown : (number < 0 ? "−" : signed ? "+" : "") + minus(shown);
   };
   return [value, ...(bounds ?? [])].map(text);
 }
-const pValue = (p) => (p >= 0.001 ? p.toFixed(3) : p.toExponential(0));
-const brief = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(4))));
+const pValue = (p) => (p >= 0.001 ? (p + 1e-12).toFixed(3) : minus(p.toExponential(0)));
+const brief = (value) => (value === null || value === undefined ? "–" : minus(String(Number(value.toPrecision(4)))));
+
+/* Numbers of one axis, told apart by as many decimals as their step needs, in thousands, millions, … where large. */
+function axisNumbers(values) {
+  const step = Math.min(...values.slice(1).map((v, i) => v - values[i])), most = Math.max(...values.map(Math.abs));
+  const [unit, suffix] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1, ""]].find(([u]) => u <= most) ?? [1, ""];
+  const smallest = (values.length > 1 ? step : most || 1) / unit;
+  const places = Math.max(0, -Math.floor(Math.log10(smallest) + 1e-9));
+  return values.map((v) => (v === 0 ? "0" : minus(places > 6 ? v.toExponential(2) : (v / unit).toFixed(places)) + suffix));
+}
+
+const GLYPH = 6.9, BIG_GLYPH = 8.8;
+const textWidth = (texts, glyph = GLYPH) => Math.max(0, ...texts.map((text) => text.length)) * glyph;
+
+/* Ticks of an axis from low to high on `room` pixels: as many, up to `count`, as their labels leave room for. */
+function axisTicks(low, high, room, count, format = axisNumbers) {
+  for (; count > 0; count -= 1) {
+    const values = ticks(low, high, count), texts = format(values);
+    if (textWidth(texts) + 10 <= ((values[1] - values[0] || high - low) / (high - low)) * room || count === 1) return values.map((value, i) => ({ value, text: texts[i] }));
+  }
+}
+
+/* The label of a tick at x, kept between left and right. */
+function tickLabel(text, x, y, left, right) {
+  const half = textWidth([text], 6.2) / 2;
+  return svg("text", { x: Math.min(Math.max(x, left + half), right - half), y, "text-anchor": "middle" }, text);
+}
 
 function ticks(low, high, count = 5) {
   const rough = (high - low) / count || 1;
@@ -54,13 +81,15 @@ function whisker(x, y, estimate, interval, color, extra = {}) {
 }
 
 /* Rows of dots with whiskers on one axis: rows = [{name, estimate, interval, label, color, tip}]. */
-function whiskers(rows, { low, high, format, zero = null, width = 480, nameWidth = 128, labelWidth = 128 }) {
+function whiskers(rows, { low, high, format, zero = null, width = 480, nameWidth = 128 }) {
   const rowHeight = 36, top = 4, bottom = top + rows.length * rowHeight;
-  const x = (v) => nameWidth + ((v - low) / (high - low)) * (width - nameWidth - labelWidth - 14);
+  const labelWidth = 10 + Math.max(textWidth(rows.map((row) => row.label), BIG_GLYPH), textWidth(rows.map((row) => row.detail)));
+  const room = width - nameWidth - labelWidth - 14;
+  const x = (v) => nameWidth + ((v - low) / (high - low)) * room;
   const plot = svg("svg", { viewBox: `0 0 ${width} ${bottom + 22}`, role: "img" });
-  for (const t of ticks(low, high, width < 400 ? 2 : 4)) {
-    plot.append(svg("line", { class: "rule", x1: x(t), x2: x(t), y1: top, y2: bottom }));
-    plot.append(svg("text", { x: x(t), y: bottom + 15, "text-anchor": "middle" }, format(t)));
+  for (const { value, text } of axisTicks(low, high, room, width < 400 ? 2 : 4, format)) {
+    plot.append(svg("line", { class: "rule", x1: x(value), x2: x(value), y1: top, y2: bottom }));
+    plot.append(tickLabel(text, x(value), bottom + 15, 0, width));
   }
   if (zero !== null) plot.append(svg("line", { class: "zero", x1: x(zero), x2: x(zero), y1: top, y2: bottom }));
   rows.forEach((row, index) => {
@@ -132,11 +161,12 @@ function strips(groups, { width = 480, nameWidth = 128, onpick }) {
   let low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
   if (low === high) [low, high] = [low - 1, high + 1];
   const rowHeight = 50, bottom = 4 + groups.length * rowHeight;
-  const x = (v) => nameWidth + 8 + ((v - low) / (high - low)) * (width - nameWidth - 20);
+  const room = width - nameWidth - 20;
+  const x = (v) => nameWidth + 8 + ((v - low) / (high - low)) * room;
   const plot = svg("svg", { viewBox: `0 0 ${width} ${bottom + 22}`, role: "img" });
-  for (const t of ticks(low, high, 4)) {
-    plot.append(svg("line", { class: "rule", x1: x(t), x2: x(t), y1: 4, y2: bottom }));
-    plot.append(svg("text", { x: x(t), y: bottom + 15, "text-anchor": "middle" }, brief(t)));
+  for (const { value, text } of axisTicks(low, high, room, 4)) {
+    plot.append(svg("line", { class: "rule", x1: x(value), x2: x(value), y1: 4, y2: bottom }));
+    plot.append(tickLabel(text, x(value), bottom + 15, 0, width));
   }
   groups.forEach((group, index) => {
     const y = 4 + (index + 0.5) * rowHeight;
@@ -168,21 +198,22 @@ const spread = (list, most) => (list.length <= most ? list : list.filter((_, i) 
 
 /* Reward per step, with the spans in which the goal held. */
 function curve(data, length, width = 410, height = 150) {
-  const left = 38, bottom = height - 22;
+  const bottom = height - 22;
   const values = data.reward.map((p) => p[1]).filter((v) => v !== null);
   let low = Math.min(0, ...values), high = Math.max(...values, low + 1e-9);
   const pad = (high - low) * 0.08;
   high += pad;
+  const marks = axisTicks(low, high, 1e9, 3), left = 12 + textWidth(marks.map((mark) => mark.text));
   const x = (t) => left + ((t + 0.5) / length) * (width - left - 4);
   const y = (v) => bottom - ((v - low) / (high - low)) * (bottom - 8);
   const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "reward by step" });
   for (const [from, to] of data.success)
     plot.append(svg("rect", { x: x(from - 0.5), width: Math.max(2, x(to - 0.5) - x(from - 0.5)), y: 4, height: bottom - 4, fill: "var(--success)", opacity: 0.18 }));
-  for (const t of ticks(low, high, 3)) {
-    plot.append(svg("line", { class: "rule", x1: left, x2: width - 4, y1: y(t), y2: y(t) }));
-    plot.append(svg("text", { x: left - 7, y: y(t) + 4, "text-anchor": "end" }, brief(t)));
+  for (const { value, text } of marks) {
+    plot.append(svg("line", { class: "rule", x1: left, x2: width - 4, y1: y(value), y2: y(value) }));
+    plot.append(svg("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, text));
   }
-  for (const t of ticks(0, length, 4)) plot.append(svg("text", { x: x(Math.min(t, length) - 0.5), y: height - 5, "text-anchor": t ? "middle" : "start" }, String(t)));
+  for (const { value, text } of axisTicks(0, length, width - left, 4)) plot.append(tickLabel(text, x(value - 0.5), height - 5, left - 4, width));
   const path = data.reward.filter((p) => p[1] !== null).map((p, i) => `${i ? "L" : "M"}${x(p[0]).toFixed(1)} ${y(p[1]).toFixed(1)}`).join("");
   plot.append(svg("path", { d: path, fill: "none", stroke: "var(--accent)", "stroke-width": 2, "stroke-linejoin": "round" }));
   return plot;

@@ -56,6 +56,7 @@ def _episode(outcome: Outcome, arm: str, column: int, reason: int, row: Mapping[
         "id": outcome.id,
         "arm": arm,
         "task": outcome.task,
+        "world": outcome.world,
         "column": column,
         "outcome": _shown(outcome),
         "reason": reason,

@@ -3,7 +3,6 @@
 import base64
 import itertools
 import json
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from simeval.episode import Episode
-from simeval.folder import write_json
+from simeval.folder import write_json, write_text
 from simeval.outcomes import COUNTED, Outcome, read_outcomes
 from simeval.reader import Run
 from simeval.report.data import page_data
@@ -45,9 +44,7 @@ def report(run: Run, *, film: Film | None = None, embed_mib: float = EMBED_MIB) 
     data["videos_beside"] = beside
     data["embed_mib"] = embed_mib
     path = run.path / "report.html"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(_render(data, embedded), encoding="utf-8")
-    os.replace(temporary, path)
+    write_text(path, _render(data, embedded))
     return path
 
 
