@@ -177,7 +177,7 @@ def test_whatever_reads_a_run_notices(recorded: Path, copy: Path, reader: str) -
     }
     if reader == "export":
         pytest.importorskip("minari", reason="minari is not installed: pip install 'simeval[minari]'")
-    with pytest.raises(TraceError, match=f"{name}.*no action"):
+    with pytest.raises(TraceError, match=f"{name}.*no array 'action'"):
         read[reader]()
 
 
