@@ -96,6 +96,7 @@ def test_a_moved_door_and_its_model_come_back(door):
     assert run(door, actions_of(door, 40, seed=2)) == expected
 
 
+@pytest.mark.slow
 def test_snapshots_continue_in_a_fresh_process():
     assert_conforms(check_world(partial(Robosuite, "Lift"), steps=20, only=[FRESH_PROCESS]))
 
