@@ -1,13 +1,19 @@
 """Where finished episodes go, and where they come back from: memory, or a run folder."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from simeval.episode import Episode
+from simeval.episode import ArraySource, Episode
 from simeval.reader import Run
+from simeval.tape import Frames
 from simeval.trace import TraceWriter
 from simeval.types import Rollout
+from simeval.video import write_video
+
+IMAGES = "observation/image_"
+"""How the paths of image observations begin."""
 
 
 class Store(ABC):
@@ -51,16 +57,25 @@ class RunStore(Store):
     """Keeps episodes in a run folder, whose ``run.json`` exists; what it already holds is recalled.
 
     ``retry_errors`` forgets recorded errors, so that those rollouts run again; the new episode stands for the old.
+    ``films`` maps a World's name to frames per second: the images that its policies were shown then go to
+    ``videos/<rollout id>/<observation key>.mp4``, which loses some of their detail, instead of into the trace.
     ``lock`` is the right to write, from ``simeval.folder.create`` or ``resume``; without it, it is taken here.
     """
 
     def __init__(
-        self, folder: Path, retry_errors: bool = False, seal_seconds: float = 1.0, lock: IO[bytes] | None = None
+        self,
+        folder: Path,
+        retry_errors: bool = False,
+        seal_seconds: float = 1.0,
+        lock: IO[bytes] | None = None,
+        films: Mapping[str, float] | None = None,
     ):
         run = Run(folder)
         self._writer = TraceWriter(folder, run.run_id, seal_seconds, lock)
         run.refresh()
         self._recorded = run
+        self._films = dict(films or {})
+        self._videos = folder / "videos"
         self._lost = run.lost
         self._retry_errors = retry_errors
         self._fresh: dict[str, Episode] = {}
@@ -84,7 +99,20 @@ class RunStore(Store):
     def record(self, episode: Episode) -> None:
         """See ``Store.record``."""
         self._fresh[episode.id] = episode
+        if episode.rollout.world in self._films:
+            self._film(episode)
         self._writer.write(episode)
+
+    def _film(self, episode: Episode) -> None:
+        arrays = dict(episode.source.arrays)
+        for path in [path for path in arrays if path.startswith(IMAGES)]:
+            frames = arrays.pop(path)
+            target = self._videos / episode.id / f"{path.removeprefix('observation/')}.mp4"
+            target.unlink(missing_ok=True)  # of an episode that a kill kept from being sealed
+            images = frames.array() if isinstance(frames, Frames) else frames
+            if len(images):
+                write_video(target, images, self._films[episode.rollout.world])
+        episode.source = ArraySource(arrays, episode.source.checkpoints)
 
     def close(self) -> None:
         """See ``Store.close``."""

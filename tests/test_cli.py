@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import imageio_ffmpeg
 import numpy as np
 import pytest
 
@@ -186,6 +187,28 @@ def test_a_run_received_from_somebody_builds_worlds_and_nothing_else(capsys: pyt
         assert main(["report", "run", "--videos", "1"]) == 0
         assert "is no World" in capsys.readouterr().out
     assert not Path("made").exists()
+
+
+def test_images_are_kept_in_the_trace_as_videos_or_not_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    cameras = ["world.cameras=[front]", "world.image_size=64", "protocol.horizon=12"]
+    shown = {}
+    for mode in ("lossless", "video", "none"):
+        assert main(["run", *SMALL, *cameras, f"record.images={mode}", f"run.dir={mode}"]) == 0
+        shown[mode] = {episode.id: list(episode.observation) for episode in Run(mode)}
+        videos = sorted(str(path) for path in Path(mode).glob("videos/*/*.mp4"))
+        assert len(videos) == (2 if mode == "video" else 0)
+    assert all("image_front" in keys for keys in shown["lossless"].values())
+    assert not any("image_front" in keys for mode in ("video", "none") for keys in shown[mode].values())
+    for episode in Run("lossless"):
+        kept = episode.observation["image_front"]
+        reader = imageio_ffmpeg.read_frames(f"video/videos/{episode.id}/image_front.mp4")
+        next(reader)
+        frames = [np.frombuffer(frame, np.uint8).reshape(64, 64, 3) for frame in reader]
+        assert len(frames) == len(kept)
+        assert np.abs(frames[5].astype(float) - kept[5]).mean() < 12
+    Path("video/traces/000000.h5").unlink()
+    capsys.readouterr()
+    assert main(["run", "run.dir=video", "run.resume=true"]) == 0
 
 
 @pytest.mark.parametrize("content", ["[]", "null", '"x"', "{}", "{"])

@@ -19,10 +19,10 @@ from simeval.policy import Policy
 from simeval.protocols import Setting
 from simeval.reader import Run
 from simeval.rollout import Engine
-from simeval.store import RunStore
+from simeval.store import IMAGES, RunStore
 from simeval.world import World
 
-IMAGE_MODES = ("lossless", "none")
+IMAGE_MODES = ("lossless", "video", "none")
 
 
 def run_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
@@ -36,7 +36,9 @@ def run_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
         setting = Setting(worlds, {name: list(named) for name, named in policies.items()}, config.seed)
         size = study.size(setting)
         path, lock = _prepare(config, worlds, policies)
-        store = RunStore(path, retry_errors=config.run.retry_errors, lock=lock)
+        rates = {name: 1.0 / world.control_dt for name, world in worlds.items()}
+        films = rates if config.record.images == "video" else None
+        store = RunStore(path, retry_errors=config.run.retry_errors, lock=lock, films=films)
         _run(config, path, store, worlds, policies, study.protocol(setting), size)
     finally:
         for world in worlds.values():
@@ -129,11 +131,11 @@ def _run(
     protocol: Any,
     size: int | None,
 ) -> None:
-    images = config.record.images == "lossless"
+    images = config.record.images != "none"
     signals = bool(config.record.signals)
 
     def keep(name: str) -> bool:
-        return (images or not name.startswith("observation/image_")) and (signals or not name.startswith("signals/"))
+        return (images or not name.startswith(IMAGES)) and (signals or not name.startswith("signals/"))
 
     recalled = len(Run(path))
     try:
