@@ -182,7 +182,8 @@ class SimulatorWorld(World):
                 result = call(row)
                 _fill(observation, row, result.observation, "observation")
                 _fill(signals, row, result.signals, "signal")
-                _fill(flags, row, {name: getattr(result, name) for name in flags}, "value")
+                outcome = (result.reward, result.terminated, result.truncated, result.success)
+                _fill(flags, row, dict(zip(flags, outcome, strict=True)), "value")
             except Exception:
                 failures[row] = traceback.format_exc()
                 self._discard(slots[row])
@@ -199,7 +200,8 @@ class SimulatorWorld(World):
 
 
 _FLAGS = (("reward", np.float64), ("terminated", np.bool_), ("truncated", np.bool_), ("success", np.bool_))
-_PLAIN = {"d": float, "?": bool}
+_FITTING: dict[type, str] = {float: "d", bool: "?", np.float64: "d", np.bool_: "?", np.float32: "f", np.int64: "l"}
+"""Scalar type -> the dtype character of a column that takes it as it is."""
 
 
 def _fill(columns: Mapping[str, np.ndarray], row: int, values: Mapping[str, Any], kind: str) -> None:
@@ -208,14 +210,12 @@ def _fill(columns: Mapping[str, np.ndarray], row: int, values: Mapping[str, Any]
         raise ValueError(f"the simulator gave {kind}s {sorted(values)}; its World declares {sorted(columns)}")
     for key, column in columns.items():
         value = values[key]
-        if type(value) is np.ndarray or isinstance(value, np.generic):
+        kind_of = value.__class__
+        if kind_of is np.ndarray:
             fits = value.dtype == column.dtype and value.shape == column.shape[1:]
         else:
-            fits = column.ndim == 1 and type(value) is _PLAIN.get(column.dtype.char)
-        if fits:
-            column[row] = value
-        else:
-            column[row] = _converted(value, column, f"{kind} {key!r}")
+            fits = column.ndim == 1 and column.dtype.char in _FITTING.get(kind_of, "")
+        column[row] = value if fits else _converted(value, column, f"{kind} {key!r}")
 
 
 def _converted(value: Any, column: np.ndarray, name: str) -> np.ndarray:
