@@ -158,7 +158,7 @@ def main() -> None:
     ratios = {
         "metaworld_vs_bare_loop": round(metaworld_vs_bare_loop(1 if quick else 5), 3),
         "tabletop_vs_mujoco_rollout": round(tabletop_vs_mujoco_rollout(*((16, 10) if quick else (64, 60))), 3),
-        "recording_cost_state": round(recording_cost((), 1 if quick else 8), 3),
+        "recording_cost_state": round(recording_cost((), 1 if quick else 24), 3),
         "recording_cost_images": round(recording_cost(("front", "wrist"), 1 if quick else 2), 3),
         "tabletop_snapshot_restore_us": tabletop_snapshot_restore_us(200 if quick else 2000),
     }
