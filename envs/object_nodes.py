@@ -1,6 +1,7 @@
 """The mutable things that a graph of Python objects is made of, and how each is compared, put back and described."""
 
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from operator import is_
@@ -36,7 +37,7 @@ class Decoder(Protocol):
         """The inverse of :meth:`Encoder.value`."""
 
 
-class Node:
+class Node(ABC):
     """Something mutable found at the baseline, and its content then."""
 
     __slots__ = ("path", "target")
@@ -52,21 +53,21 @@ class Node:
         """Whether ``value``, found in its place, can be described as a new content of it."""
         return type(value) is type(self.target)
 
+    @abstractmethod
     def changed(self) -> bool:
         """Whether its content is no longer that of the baseline."""
-        raise NotImplementedError
 
+    @abstractmethod
     def revert(self, encoder: Encoder) -> None:
         """Put the content of the baseline back."""
-        raise NotImplementedError
 
+    @abstractmethod
     def save(self, encoder: Encoder, source: Any) -> list[Any] | None:
         """What makes ``source`` (its target, or what took its place) differ from the baseline; ``None`` for nothing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self, decoder: Decoder, content: Any) -> None:
         """Put a saved difference into the content of the baseline."""
-        raise NotImplementedError
 
 
 class Items(Node):

@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 
-import gymnasium
 import numpy as np
 
-from simeval.errors import ConfigError
+from policies.wrapper import Wrapper
 from simeval.noise import StepKey
 from simeval.policy import Memory, Policy, PolicyStep
 from simeval.types import Observation, WorldSpec
 
 
-class Clipped(Policy):
+class Clipped(Wrapper):
     """``policy``, whose actions are clipped to the action space, where a World would refuse them.
 
     Learned policies and the wrappers over chunk models give what the network gives, which may be out of bounds::
@@ -22,11 +21,6 @@ class Clipped(Policy):
     clipping infinity would hide a broken policy. What the inner policy says of its own density does not hold at the
     bounds and is dropped; its chunk and extras are passed on.
     """
-
-    def __init__(self, policy: Policy):
-        self._policy = policy
-        self._space: gymnasium.spaces.Box | None = None
-        self.observation_keys = policy.observation_keys
 
     def bind(self, spec: WorldSpec) -> Policy:
         """See ``Policy.bind``."""
@@ -39,23 +33,14 @@ class Clipped(Policy):
         """See ``Policy.fingerprint``."""
         return f"Clipped [{self._policy.fingerprint}]"
 
-    def initial_memory(self, n: int) -> Memory:
-        """The inner policy's memory."""
-        return self._policy.initial_memory(n)
-
     def act(
         self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
     ) -> PolicyStep:
         """See ``Policy.act``."""
-        if self._space is None:
-            raise ConfigError("policy Clipped acts in no space yet; call bind(world.spec)")
+        space = self.action_space
         inner = self._policy.act(observation, instruction, memory, keys)
         given = np.asarray(inner.action)
-        action = np.where(np.isfinite(given), np.clip(given, self._space.low, self._space.high), given)
+        action = np.where(np.isfinite(given), np.clip(given, space.low, space.high), given)
         altered = (action != given) & np.isfinite(given)
         extras = {**inner.extras, "clipped": altered.reshape(len(given), -1).any(axis=1)}
-        return PolicyStep(action.astype(self._space.dtype), inner.memory, chunk=inner.chunk, extras=extras)
-
-    def close(self) -> None:
-        """Close the inner policy."""
-        self._policy.close()
+        return PolicyStep(action.astype(space.dtype), inner.memory, chunk=inner.chunk, extras=extras)
