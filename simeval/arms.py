@@ -3,7 +3,8 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from simeval.types import Rollout, canonical_json, content_hash
@@ -39,11 +40,22 @@ class Arm:
         perturbations = [p.to_json() for p in (*rollout.start.perturbations, *rollout.perturbations)]
         for data in perturbations:
             data["level"] = float(data["level"])
-        return cls(rollout.policy, rollout.world, canonical_json(perturbations) if perturbations else _UNPERTURBED)
+        condition = canonical_json(perturbations) if perturbations else _UNPERTURBED
+        return _one(cls(rollout.policy, rollout.world, condition))
+
+    def changed(self, **parts: str) -> "Arm":
+        """The arm that differs from this one in ``parts``."""
+        return _one(replace(self, **parts))
 
     def differs_in(self, other: "Arm") -> tuple[str, ...]:
         """Names of the parts in which two arms differ."""
         return tuple(part.name for part in fields(self) if getattr(self, part.name) != getattr(other, part.name))
+
+
+@lru_cache(4096)
+def _one(arm: Arm) -> Arm:
+    """Equal arms as one object: a run has few arms and many rollouts."""
+    return arm
 
 
 def labels(arms: Iterable[Arm]) -> dict[Arm, str]:

@@ -221,42 +221,26 @@ class Episode:
 
 
 def episode_attrs(rollout: Rollout, ending: Ending) -> dict[str, Any]:
-    """The HDF5 attributes of an episode's group (schema ``simeval-trace/1``)."""
+    """The HDF5 attributes of an episode's group (schema ``simeval-trace/1``).
+
+    ``rollout`` and ``ending`` (JSON) say everything; the others repeat what a person looks for in an HDF5 viewer.
+    """
     return {
         "rollout": json.dumps(rollout.to_json()),
+        "ending": json.dumps(ending.to_json()),
         "task": rollout.start.task,
         "instruction": rollout.start.instruction,
-        "world": rollout.world,
         "policy": rollout.policy,
         "status": ending.status,
         "success": ending.summary.success,
-        "success_step": -1 if ending.summary.success_step is None else ending.summary.success_step,
         "length": ending.summary.length,
         "return": ending.summary.total_reward,
-        "success_hold": ending.success_hold,
-        "held": ending.held,
-        "solved_at_reset": ending.solved_at_reset,
-        "branch_step": rollout.branch_step,
-        "error": ending.error,
-        "blame": ending.blame,
-        "timings": json.dumps({"wall_s": ending.wall_s}),
     }
 
 
 def ending_of(attrs: Mapping[str, Any]) -> tuple[Rollout, Ending]:
     """The inverse of :func:`episode_attrs`."""
-    step = int(attrs["success_step"])
-    summary = EpisodeSummary(
-        bool(attrs["success"]), None if step < 0 else step, int(attrs["length"]), float(attrs["return"])
+    return (
+        Rollout.from_json(json.loads(str(attrs["rollout"]))),
+        Ending.from_json(json.loads(str(attrs["ending"]))),
     )
-    ending = Ending(
-        status=str(attrs["status"]),
-        summary=summary,
-        success_hold=int(attrs["success_hold"]),
-        held=int(attrs["held"]),
-        solved_at_reset=bool(attrs["solved_at_reset"]),
-        error=str(attrs["error"]),
-        blame=str(attrs["blame"]),
-        wall_s=float(json.loads(str(attrs["timings"]))["wall_s"]),
-    )
-    return Rollout.from_json(json.loads(str(attrs["rollout"]))), ending

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from sys import intern
 from typing import Literal
 
 import h5py
@@ -71,14 +72,14 @@ class Outcome:
         return cls(
             rollout.id,
             Arm.of(rollout),
-            rollout.world,
-            rollout.start.task,
+            intern(rollout.world),
+            intern(rollout.start.task),
             pair_key(rollout),
             rollout.parent or "",
             rollout.horizon,
             rollout.stop_on_success,
-            rollout.start.instruction,
-            status,
+            intern(rollout.start.instruction),
+            intern(status),
             reason=reason,
         )
 
@@ -181,7 +182,7 @@ def _by_world(outcomes: Sequence[Outcome]) -> list[Outcome]:
     if len(places) > len({task for task, _ in places}):
         return list(outcomes)
     return [
-        replace(outcome, arm=replace(outcome.arm, world="")) if outcome.success_hold or len(worlds) == 1 else outcome
+        replace(outcome, arm=outcome.arm.changed(world="")) if outcome.success_hold or len(worlds) == 1 else outcome
         for outcome in outcomes
     ]
 
@@ -230,7 +231,7 @@ def _values(
 
 def _in_setting(outcome: Outcome, *parts: str) -> Outcome:
     setting = ", ".join(filter(None, (outcome.arm.setting, *parts)))
-    return outcome if setting == outcome.arm.setting else replace(outcome, arm=replace(outcome.arm, setting=setting))
+    return outcome if setting == outcome.arm.setting else replace(outcome, arm=outcome.arm.changed(setting=setting))
 
 
 def _once(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -239,7 +240,7 @@ def _once(outcomes: Sequence[Outcome]) -> list[Outcome]:
     same: dict[str, str] = {}
     standing: dict[str, Outcome] = {}
     for outcome in outcomes:
-        arm, parent = replace(outcome.arm, world=outcome.world), same.get(outcome.parent, outcome.parent)
+        arm, parent = outcome.arm.changed(world=outcome.world), same.get(outcome.parent, outcome.parent)
         content = arm, outcome.pair, outcome.instruction, outcome.horizon, outcome.stop_on_success, parent
         group = same[outcome.id] = first.setdefault(content, outcome.id)
         other = standing.get(group)

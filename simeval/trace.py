@@ -11,6 +11,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -78,11 +79,22 @@ def _write_episode(group: h5g.GroupID, episode: Episode) -> None:
         _write_array(snapshots, "data", np.concatenate(data))
 
 
+@cache
+def _kind(dtype: np.dtype, in_file: bool = True) -> h5t.TypeID:
+    """A dtype in the file, or in memory: the same but for text."""
+    return h5t.py_create(dtype, logical=in_file)
+
+
+@lru_cache(256)
+def _space(shape: tuple[int, ...]) -> h5s.SpaceID:
+    return h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
+
+
 def _write_attr(group: h5g.GroupID, name: str, value: str | bool | int | float) -> None:
     value = storable(value)
     array = np.array(value, dtype=_TEXT if isinstance(value, str) else None)
-    kind = h5t.py_create(array.dtype, logical=True)
-    h5a.create(group, name.encode(), kind, h5s.create(h5s.SCALAR)).write(array)
+    attribute = h5a.create(group, name.encode(), _kind(array.dtype), _space(()))
+    attribute.write(array, _kind(array.dtype, in_file=False))
 
 
 def storable(value: str | bool | int | float) -> str | bool | int | float:
@@ -94,9 +106,8 @@ def storable(value: str | bool | int | float) -> str | bool | int | float:
 
 def _write_array(group: h5g.GroupID, name: str, array: np.ndarray) -> None:
     array = np.ascontiguousarray(array)
-    space = h5s.create_simple(array.shape)
-    kind = h5t.py_create(array.dtype, logical=True)
-    dataset = h5d.create(group, name.encode(), kind, space)
+    kind = _kind(array.dtype)
+    dataset = h5d.create(group, name.encode(), kind, _space(array.shape))
     if array.size:
         dataset.write(h5s.ALL, h5s.ALL, array, kind)
 
@@ -107,7 +118,7 @@ def _write_frames(group: h5g.GroupID, name: str, frames: Frames) -> None:
     properties.set_chunk(chunk)
     properties.set_deflate(1)
     space = h5s.create_simple(frames.shape, (h5s.UNLIMITED, *frames.shape[1:]))
-    dataset = h5d.create(group, name.encode(), h5t.py_create(frames.dtype, logical=True), space, properties)
+    dataset = h5d.create(group, name.encode(), _kind(frames.dtype), space, properties)
     for index, data in enumerate(frames.chunks):
         dataset.write_direct_chunk((index * frames.rows_per_chunk, *([0] * (len(chunk) - 1))), data)
 

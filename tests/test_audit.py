@@ -64,22 +64,14 @@ ARRAYS |= {
 }
 ATTRIBUTES = {
     "success": False,
-    "success_step": 3,
     "length": 7,
     "return": 99.0,
-    "success_hold": 2,
-    "held": 4,
-    "solved_at_reset": True,
     "status": "error",
-    "error": "it broke",
-    "blame": "policy",
     "task": "other",
     "policy": "better",
-    "world": "other",
     "instruction": "do something else",
-    "branch_step": 1,
-    "timings": "{}",
     "rollout": "{}",
+    "ending": "{}",
 }
 
 
@@ -104,6 +96,28 @@ def test_an_altered_attribute_is_an_error_that_names_the_episode(copy: Path, att
         score(Run(copy))
 
 
+ENDINGS = {
+    "status": "error",
+    "success_hold": 2,
+    "held": 4,
+    "solved_at_reset": True,
+    "error": "it broke",
+    "blame": "policy",
+    "wall_s": 1e9,
+    "unheard_of": 1,
+}
+
+
+@pytest.mark.parametrize("field", ENDINGS)
+def test_an_altered_ending_in_the_trace_is_an_error_that_names_the_episode(copy: Path, field: str) -> None:
+    path, name = _shard(copy)
+    with h5py.File(path, "r+") as file:
+        ending = json.loads(file[name].attrs["ending"])
+        file[name].attrs["ending"] = json.dumps({**ending, field: ENDINGS[field]})
+    with pytest.raises(TraceError, match=name):
+        score(Run(copy))
+
+
 def _alter_index(folder: Path, name: str, change: Callable[[dict[str, Any]], None], event: str = "done") -> None:
     index = folder / "episodes.jsonl"
     lines = [json.loads(line) for line in index.read_text().splitlines()]
@@ -115,16 +129,7 @@ def _alter_index(folder: Path, name: str, change: Callable[[dict[str, Any]], Non
 
 INDEX: dict[str, Callable[[dict[str, Any]], None]] = {
     f"ending.{field}": lambda line, field=field, value=value: line["ending"].update({field: value})
-    for field, value in {
-        "status": "error",
-        "success_hold": 2,
-        "held": 4,
-        "solved_at_reset": True,
-        "error": "it broke",
-        "blame": "policy",
-        "wall_s": 1e9,
-        "unheard_of": 1,
-    }.items()
+    for field, value in ENDINGS.items()
 }
 INDEX |= {
     f"summary.{field}": lambda line, field=field, value=value: line["ending"]["summary"].update({field: value})

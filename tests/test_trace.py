@@ -337,7 +337,7 @@ def test_any_text_and_nested_names_are_kept(tmp_path: Path) -> None:
     assert recorded.observation["images/top"].shape == (episode.length + 1, 12)
     (shard,) = (tmp_path / "run" / "traces").glob("*.h5")
     with h5py.File(shard) as file:
-        assert "broken\\0 \\udcff é" in file[episode.id].attrs["error"]
+        assert "broken\0 \udcff é" in json.loads(file[episode.id].attrs["ending"])["error"]
 
 
 @pytest.mark.parametrize("line", ['{"x":1}', "[1]", "nonsense"])
