@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from simeval.errors import UnsupportedError
+from simeval.errors import SnapshotError, UnsupportedError
 from simeval.noise import StepKey
 from simeval.settings import whole
 from simeval.types import Snapshot, Start, TimeStep
@@ -125,6 +125,12 @@ class SimulatorWorld(World):
         """See ``World.restore``."""
         self.check_slots(slots)
         self.check_snapshots(snapshots)
+        for snapshot in snapshots:
+            if snapshot.state["task"] not in self.tasks:
+                raise SnapshotError(
+                    f"this snapshot was taken in task {snapshot.state['task']!r}, which world {self.name!r} does not "
+                    f"have among its {len(self.tasks)}; add it to the World's tasks"
+                )
 
         def restore(row: int) -> SimulatorStep:
             state = snapshots[row].state

@@ -43,6 +43,9 @@ class World(ABC):
     0: this World defines no success. ``TimeStep.success`` is then never true, no success rate is made of its episodes,
     and their returns are what is compared.
     """
+    restores_by_replay: bool = False
+    """Whether ``restore`` plays the steps since the reset again, and so takes as long as they did, because some of the
+    state cannot be reached."""
     perturbation_axes: frozenset[str] = frozenset()
     """Axes of ``Start.perturbations`` that this World applies itself."""
 

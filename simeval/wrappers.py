@@ -23,6 +23,7 @@ class Delegate(World):
         self.fingerprint = world.fingerprint
         self.dynamics = world.dynamics
         self.success_hold = world.success_hold
+        self.restores_by_replay = world.restores_by_replay
         self.perturbation_axes = world.perturbation_axes
 
     def start(self, task: str, seed: int) -> Start:

@@ -60,7 +60,7 @@ def _dispatch(given: argparse.Namespace) -> int:
     if given.command == "check":
         from simeval.cli.check_command import check_command
 
-        return check_command(given.overrides, given.config_dir)
+        return check_command(given.overrides, given.config_dir, given.tasks, given.steps)
     if given.command == "doctor":
         from simeval.cli.doctor import doctor
 
@@ -98,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         sub = command(name, text)
         sub.add_argument("overrides", nargs="*", metavar="SETTING=VALUE", help="e.g. world=metaworld policy=a,b seed=1")
         sub.add_argument("--config-dir", help="a folder with further world/, policy/, experiment/ configurations")
+        if name == "check":
+            sub.add_argument("--tasks", help="a world's tasks to check: all, or names with commas (default: three)")
+            sub.add_argument("--steps", type=int, default=200, help="steps to follow every fork for (default: 200)")
     command("score", "recompute a run's scores from its trace").add_argument("run", metavar="RUN")
     sub = command("report", "write a run's report.html from its trace")
     sub.add_argument("run", metavar="RUN")

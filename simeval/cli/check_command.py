@@ -12,12 +12,20 @@ from rich.table import Table
 from simeval.cli.build import build_policy, build_world, policy_configs, resolved, world_configs
 from simeval.cli.compose import compose_config
 from simeval.policy import Policy
-from simeval.testing import Check, check_policy, check_world
+from simeval.testing import Check, certificate, check_policy, check_world
+from simeval.testing.certificate import CERTIFYING
+from simeval.testing.world_suite import default_tasks
 from simeval.world import World
 
 
-def check_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
-    """Check what was named: the World, or with ``policy=…`` the policy in that World. 0 if all holds, 1 if not."""
+def check_command(
+    overrides: Sequence[str], config_dir: str | None = None, tasks: str | None = None, steps: int = 200
+) -> int:
+    """Check what was named: the World, or with ``policy=…`` the policy in that World. 0 if all holds, 1 if not.
+
+    A World is checked on ``tasks`` (names with commas between them, or ``all``; by default its first, middle and last),
+    its forks followed for ``steps`` steps, and what was found of its forks is printed as a certificate.
+    """
     config = compose_config("run", overrides, config_dir)
     policies_named = any(override.lstrip("+").startswith(("policy=", "policies", "policy@")) for override in overrides)
     failed = 0
@@ -27,10 +35,19 @@ def check_command(overrides: Sequence[str], config_dir: str | None = None) -> in
         if policies_named:
             for policy_name, policy_entry in policy_configs(config).items():
                 make_policy = partial(_bound_policy, policy_entry, entry, policy_name)
-                failed += _show(f"policy {policy_name} in world {name}", check_policy(make_policy, make_world))
+                chosen = None if tasks is None else _title_and_tasks(name, make_world, tasks)[1]
+                checks = check_policy(make_policy, make_world, tasks=chosen)
+                failed += _show(f"policy {policy_name} in world {name}", checks)
         else:
             expert = None if entry.get("expert") is None else partial(build_policy, entry["expert"], entry, "expert")
-            failed += _show(_title(name, make_world), check_world(make_world, policy=expert))
+            title, chosen = _title_and_tasks(name, make_world, tasks)
+            checks = check_world(make_world, tasks=chosen, steps=steps, policy=expert)
+            failed += _show(title, checks)
+            broken = tuple(check for check in checks if not check.passed and check.name in CERTIFYING)
+            if broken or not checks[0].passed:
+                print("no certificate: forks are not exact")
+            else:
+                print(certificate(make_world, chosen, steps))
     return 1 if failed else 0
 
 
@@ -42,10 +59,17 @@ def _bound_policy(policy_entry: DictConfig, world_entry: DictConfig, name: str) 
     return build_policy(policy_entry, world_entry, name)
 
 
-def _title(name: str, make_world: Callable[..., World]) -> str:
+def _title_and_tasks(name: str, make_world: Callable[..., World], tasks: str | None) -> tuple[str, tuple[str, ...]]:
     world = make_world(1)
     try:
-        return f"world {name}: {len(world.tasks)} tasks, {world.fingerprint}"
+        if tasks is None:
+            chosen = default_tasks(world.tasks)
+        else:
+            chosen = world.tasks if tasks == "all" else tuple(tasks.split(","))
+        for task in chosen:
+            world.check_task(task)
+        title = f"world {name}: {len(chosen)} of {len(world.tasks)} tasks ({', '.join(chosen)}), {world.fingerprint}"
+        return title, chosen
     finally:
         world.close()
 

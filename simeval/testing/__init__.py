@@ -1,5 +1,6 @@
 """Conformance suites that prove any World or Policy, and toy ones of each kind to test everything else with."""
 
+from simeval.testing.certificate import Certificate, Cost, certificate, certify
 from simeval.testing.checks import Check, assert_conforms
 from simeval.testing.faults import Faulty
 from simeval.testing.policy_suite import POLICY_CHECKS, check_policy
@@ -11,7 +12,9 @@ from simeval.testing.world_suite import WORLD_CHECKS, check_world
 __all__ = [
     "POLICY_CHECKS",
     "WORLD_CHECKS",
+    "Certificate",
     "Check",
+    "Cost",
     "Faulty",
     "ToyExpert",
     "ToyGaussian",
@@ -19,6 +22,8 @@ __all__ = [
     "ToySmoother",
     "ToyWorldModel",
     "assert_conforms",
+    "certificate",
+    "certify",
     "check_policy",
     "check_world",
     "toy_policies",

@@ -87,7 +87,7 @@ def fork_continues(bench: Bench) -> str:
     """A fork continues bit for bit as its parent."""
     followed = 0
     for episode in bench.episodes:
-        for fork in dict.fromkeys((fork_step(episode), 0)):
+        for fork in dict.fromkeys((fork_step(episode), 0, episode.length // 3, 2 * episode.length // 3)):
             limit = episode if fork else replace(episode, actions=episode.actions[:20], rows=episode.rows[:21])
             advance(bench.world, 0, episode, fork)
             bench.world.fork(0, [1, 2])

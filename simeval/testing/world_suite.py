@@ -64,7 +64,7 @@ def check_world(
     stop_script()
     world = factory(3)
     try:
-        chosen = _default_tasks(world.tasks) if tasks is None else tuple(tasks)
+        chosen = default_tasks(world.tasks) if tasks is None else tuple(tasks)
         for task in chosen:
             world.check_task(task)
         bench = Bench(factory, world, chosen, steps, seed, policy, perturbations)
@@ -75,7 +75,8 @@ def check_world(
         world.close()
 
 
-def _default_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
+def default_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
+    """The first, the middle and the last."""
     return tuple(dict.fromkeys((tasks[0], tasks[len(tasks) // 2], tasks[-1])))
 
 
