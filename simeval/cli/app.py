@@ -64,7 +64,7 @@ def _dispatch(given: argparse.Namespace) -> int:
     if given.command == "doctor":
         from simeval.cli.doctor import doctor
 
-        return doctor()
+        return doctor(given.canaries, given.record)
     from simeval.cli.read_commands import compare_command, export_command, report_command, score_command
 
     if given.command == "score":
@@ -114,7 +114,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("run", metavar="RUN")
     sub.add_argument("--to", required=True, help="minari (lerobot and robomimic come later)")
     sub.add_argument("--output", help="name of the dataset (minari: namespace/name-v0); by default from the run's name")
-    command("doctor", "say what is installed, what is missing, and how to get it")
+    sub = command(
+        "doctor", "say what is installed, what is missing, how to get it, and whether the physics is as recorded"
+    )
+    sub.add_argument("--canaries", type=Path, help="compare with another installation's file, from doctor --record")
+    sub.add_argument("--record", type=Path, metavar="FILE", help="write what simulators do here to a new file")
     for name, text in _LATER.items():
         sub = command(name, f"(not there yet) {text}")
         sub.add_argument("rest", nargs=argparse.REMAINDER)

@@ -4,13 +4,18 @@ import importlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import track
 from rich.table import Table
 
+from simeval.cli.canary import Canary, compare, play_apart, read, shipped, write
+from simeval.errors import SimevalError
 from simeval.provenance import hardware, versions
 
 
@@ -46,8 +51,15 @@ with mujoco.Renderer(model, 32, 32) as renderer:
 """
 
 
-def doctor() -> int:
-    """Print what there is; returns 0 if nothing that the base needs is missing, else 1."""
+def doctor(canaries: Path | None = None, record: Path | None = None) -> int:
+    """Print what there is, and whether simulators behave here as they did where the canaries were recorded.
+
+    ``canaries``: a file of another installation's, instead of those that ship; ``record``: a new file for this one's.
+    Returns 0, or 1 if something that the base needs is missing or a simulator behaves otherwise.
+    """
+    reference = shipped() if canaries is None else read(canaries)
+    if record is not None:
+        return _record(reference, record)
     table = Table(title="simeval doctor", title_justify="left")
     for column in ("", "what", "version", "for", "how to get it"):
         table.add_column(column, overflow="fold")
@@ -78,7 +90,45 @@ def doctor() -> int:
     console.print(
         f"Python {versions()['python']}, {found['cores']} cores, {found['processor']}, {_gpu()}", highlight=False
     )
-    return 1 if missing else 0
+    astray = _show_physics(reference)
+    return 1 if missing or astray else 0
+
+
+def _show_physics(reference: Sequence[Canary]) -> int:
+    """Print what each canary did; returns how many simulators broke or behave otherwise."""
+    table = Table(title="physics: short rollouts of fixed actions, compared with recorded ones", title_justify="left")
+    for column in ("", "suite", "finding"):
+        table.add_column(column, overflow="fold")
+    astray = 0
+    for canary in _watched(reference):
+        finding = compare(canary)
+        wrong = finding.verdict in ("differs", "broken")
+        astray += wrong
+        table.add_row("–" if finding.verdict == "absent" else _mark(not wrong), finding.name, escape(finding.text))
+    Console().print(table)
+    return astray
+
+
+def _record(reference: Sequence[Canary], path: Path) -> int:
+    played = []
+    for canary in _watched(reference):
+        try:
+            played.append(play_apart(canary))
+        except SimevalError as error:
+            print(f"{canary.name}: left out, {error}")
+    write(path, played)
+    print(f"{len(played)} canaries recorded in {path}")
+    return 0
+
+
+def _watched(canaries: Sequence[Canary]) -> Iterable[Canary]:
+    return track(
+        canaries,
+        description="playing canaries",
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
 
 
 def _mark(fine: bool) -> str:

@@ -1,0 +1,91 @@
+"""Canaries tell one physics from another, in plain words."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simeval.cli import main
+from simeval.cli.canary import Canary, compare, play, play_apart, read, shipped, write
+from simeval.errors import ConfigError, MissingPackageError, SimevalError
+
+TABLETOP = next(canary for canary in shipped() if canary.name == "tabletop")
+
+
+def off(canary: Canary, gap: float) -> Canary:
+    first, *rest = canary.state
+    return replace(canary, state=(first + gap, *rest))
+
+
+def test_every_canary_that_ships_was_played_to_its_end() -> None:
+    assert {"tabletop", "metaworld", "robosuite", "gymnasium"} <= {canary.name for canary in shipped()}
+    for canary in shipped():
+        assert len(canary.state) > 10
+        assert "mujoco" in canary.versions
+
+
+def test_the_physics_tested_is_the_one_recorded() -> None:
+    finding = compare(TABLETOP)
+    assert finding.verdict in ("same", "rounding"), finding.text
+
+
+def test_a_canary_is_a_function_of_its_settings() -> None:
+    assert play(TABLETOP) == play(TABLETOP) == play_apart(TABLETOP)
+    assert play(replace(TABLETOP, steps=TABLETOP.steps - 1)).state != play(TABLETOP).state
+
+
+@pytest.mark.parametrize(("gap", "verdict"), [(0.0, "same"), (1e-12, "rounding"), (1e-4, "differs")])
+def test_a_gap_is_named_for_what_it_is(gap: float, verdict: str) -> None:
+    played = play(TABLETOP)
+    finding = compare(off(replace(played, versions="mujoco 2.0"), gap), lambda _: played)
+    assert finding.verdict == verdict
+    if verdict == "differs":
+        assert "mujoco 2.0" in finding.text
+        assert "Scores made here compare with scores made here only" in finding.text
+
+
+def test_other_observations_and_broken_or_absent_simulators_are_told_apart() -> None:
+    def breaks(canary: Canary) -> Canary:
+        raise SimevalError("it fell over")
+
+    def lacks(canary: Canary) -> Canary:
+        raise MissingPackageError("a suite", "simeval[suite]")
+
+    assert compare(replace(TABLETOP, state=(1.0, 2.0)), play).verdict == "differs"
+    assert compare(TABLETOP, breaks).verdict == "broken"
+    absent = compare(TABLETOP, lacks)
+    assert absent.verdict == "absent"
+    assert "pip install simeval[suite]" in absent.text
+
+
+def test_a_simulator_that_takes_its_process_along_breaks_its_canary_alone(tmp_path: Path) -> None:
+    finding = compare(replace(TABLETOP, settings=("world=tabletop", "world._target_=os.abort")))
+    assert finding.verdict == "broken"
+
+
+def test_doctor_compares_with_a_file_of_another_installation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "theirs.json"
+    write(path, [off(play(TABLETOP), 0.5)])
+    assert main(["doctor", "--canaries", str(path)]) == 1
+    assert "the physics of this installation differs" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    own = tmp_path / "ours.json"
+    assert main(["doctor", "--canaries", str(path), "--record", str(own)]) == 0
+    assert read(own) == [play(TABLETOP)]
+    assert main(["doctor", "--canaries", str(path), "--record", str(own)]) == 2  # nothing is overwritten
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": "simeval-canaries/1", "canaries": [{"name": "x"}]}', "[1]"])
+def test_a_file_that_holds_no_canaries_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "canaries.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="canar"):
+        read(path)
+
+
+def test_canaries_survive_their_file(tmp_path: Path) -> None:
+    write(tmp_path / "c.json", [TABLETOP])
+    assert read(tmp_path / "c.json") == [TABLETOP]
+    assert json.loads((tmp_path / "c.json").read_text())["canaries"][0]["task"] == TABLETOP.task
