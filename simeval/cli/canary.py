@@ -182,6 +182,13 @@ def compare(canary: Canary, play_one: Callable[[Canary], Canary] = play_apart) -
         canary.name,
         "differs",
         f"the physics of this installation differs: after {canary.steps} equal actions {canary.task} is off by up to "
-        f"{gap:.2g}. Here: {here.versions}. Recorded with: {canary.versions}. Scores made here compare with scores "
-        "made here only",
+        f"{gap:.2g}; {_versions(here.versions, canary.versions)}. Scores made here compare with scores made here only",
     )
+
+
+def _versions(here: str, there: str) -> str:
+    new = [part for part in here.split() if part not in there.split()]
+    old = [part for part in there.split() if part not in here.split()]
+    if not new and not old:
+        return f"the versions are the same ({here}): another processor, or a package that was changed"
+    return f"here {' '.join(new) or 'without'}, recorded with {' '.join(old) or 'nothing of the kind'}"
