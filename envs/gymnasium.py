@@ -2,20 +2,24 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.mujoco import MujocoEnv
-from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box, Dict
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from envs.gymnasium_simulator import SUCCESS_KEYS, GymnasiumSimulator, MujocoSimulator, ReplayedSimulator
+from envs.captured import Views
+from envs.gymnasium_registry import instruction, make, register, spec_of, versions
+from envs.gymnasium_simulator import (
+    SUCCESS_KEYS,
+    MujocoSimulator,
+    ReplayedSimulator,
+    engine_of,
+    environments,
+    observation_boxes,
+)
 from envs.rendering import RendererPool
-from simeval.errors import ConfigError, UnsupportedError, unknown
+from simeval.errors import ConfigError, UnsupportedError
 from simeval.noise import StepKey
 from simeval.settings import image_side, names, positive, truth, whole
 from simeval.simulator import SimulatorWorld
@@ -27,9 +31,11 @@ _DEFAULT_HORIZON = 1000
 class GymnasiumWorld(SimulatorWorld):
     """Environments of the Gymnasium registry, stepped one after the other; the tasks are their ids.
 
-    ``id``: one id such as ``"HalfCheetah-v5"`` (or ``"module:Name-v0"``), or several of the same spaces. ``kwargs`` go
-    to ``gymnasium.make``. Actions must be a ``Box``: a ``Discrete`` space is refused. A ``Box`` observation is given as
-    ``state``, a ``Dict`` of boxes under its own keys, with ``image_<camera>`` for each of ``cameras`` (MuJoCo only).
+    ``id``: one id such as ``"HalfCheetah-v5"`` (or ``"module:Name-v0"``), or several of the same spaces. ``module``
+    is imported first: one that registers the ids, such as ``"gymnasium_robotics"``. ``kwargs`` go to
+    ``gymnasium.make``. Actions must be a ``Box``: a ``Discrete`` space is refused. A ``Box`` observation is given as
+    ``state``, a ``Dict`` of boxes under its own keys (``observation``, ``achieved_goal``, ``desired_goal``), pictures
+    among them as ``image_<key>``; with ``image_<camera>`` for each of ``cameras`` (MuJoCo only).
 
     A start's ``seed`` goes to ``env.reset(seed=...)``, so a bare loop finds the same initial state. Draws from the
     environment's ``np_random`` while it steps come from the step's key. The time limit is lifted: it is ``horizon``,
@@ -40,11 +46,12 @@ class GymnasiumWorld(SimulatorWorld):
     is defined, and returns are what is compared. ``success`` overrides what was found: true for an environment that
     speaks of success only later in an episode, false to go by returns all the same.
 
-    A snapshot of a ``MujocoEnv`` is its complete state; ``signals`` are then ``qpos`` and ``qvel``. Of any other
-    environment it is the start, the actions and the keys of the steps since the reset: restoring replays them, which
-    takes as long as they did, and is exact if the environment's reset and step are functions of seed, action and
-    ``np_random`` (``simeval check`` proves it or says no). ``control_dt`` [s] is MuJoCo's; of others it is the
-    argument, or else one over their ``render_fps``, or else 1.
+    A snapshot of an environment that shows MuJoCo's ``model`` and ``data`` is its complete state; ``signals`` are then
+    ``qpos`` and ``qvel``, and an episode begins from the environment as it was built, so that nothing is left over
+    from the one before. Of any other environment a snapshot is the start, the actions and the keys of the steps since
+    the reset (``restores_by_replay``): restoring takes as long as they did, and is exact if the environment's reset and
+    step are functions of seed, action and ``np_random`` (``simeval check`` proves it or says no). ``control_dt`` [s] is
+    MuJoCo's; of others it is the argument, or else one over their ``render_fps``, or else 1.
     """
 
     def __init__(
@@ -58,6 +65,7 @@ class GymnasiumWorld(SimulatorWorld):
         image_size: int = 128,
         render_profile: str = "fast",
         max_simulators: int | None = None,
+        module: str = "",
         name: str = "gymnasium",
     ):
         ids = names("id", id)
@@ -67,11 +75,12 @@ class GymnasiumWorld(SimulatorWorld):
         if not ids or len(set(ids)) != len(ids):
             raise ConfigError(f"world.id needs one or more different Gymnasium ids; received {list(ids)}")
         self._kwargs = dict(kwargs or {})
-        self._cameras = names("cameras", cameras)
-        self._image_size = image_size = image_side(image_size)
+        if module:
+            register(module)
         self._renderers = RendererPool(render_profile, 2 * num_slots)
+        self._views = views = Views(names("cameras", cameras), image_side(image_size), self._renderers)
         self._success = False
-        self._horizons = {task: _spec(task).max_episode_steps or _DEFAULT_HORIZON for task in ids}
+        self._horizons = {task: spec_of(task).max_episode_steps or _DEFAULT_HORIZON for task in ids}
         probes = [(task, self._simulator_of(task)) for task in ids]
         first = probes[0][1].env
         for task, probe in probes[1:]:
@@ -81,9 +90,11 @@ class GymnasiumWorld(SimulatorWorld):
                         f"the environments of one world share their spaces; the {space} of {task!r} is "
                         f"{getattr(probe.env, space)}, that of {ids[0]!r} {getattr(first, space)}"
                     )
-        signals = {key: (value.shape, value.dtype) for key, value in probes[0][1].signals().items()}
-        spaces: dict[str, gymnasium.Space] = dict(_observations(first.observation_space))
-        spaces |= {f"image_{camera}": Box(0, 255, (image_size, image_size, 3), np.uint8) for camera in self._cameras}
+        exact = [probe for _, probe in probes if isinstance(probe, MujocoSimulator)]
+        signals = {key: (value.shape, value.dtype) for probe in exact for key, value in probe.signals().items()}
+        spaces: dict[str, gymnasium.Space] = dict(observation_boxes(first.observation_space).values())
+        picture = Box(0, 255, (views.size, views.size, 3), np.uint8)
+        spaces |= {f"image_{camera}": picture for camera in views.cameras}
         dt = _control_dt(first) if control_dt is None else positive("control_dt", control_dt)
         action_space = first.action_space
         assert isinstance(action_space, Box)
@@ -94,8 +105,10 @@ class GymnasiumWorld(SimulatorWorld):
         )
         for _, probe in probes:
             probe.close()
-        versions = " ".join(f"{package} {version(package)}" for package in ("gymnasium", "mujoco", "numpy"))
+        layers = [layer for _, probe in probes for layer in environments(probe.env)]
+        packages = versions({type(layer).__module__.partition(".")[0] for layer in layers})
         settings = f"{json.dumps(self._kwargs, sort_keys=True, default=str)} success={self._success}"
+        dynamics = f"{packages}; {ids} {settings}"
         super().__init__(
             name=name,
             num_slots=num_slots,
@@ -104,17 +117,18 @@ class GymnasiumWorld(SimulatorWorld):
             observation_space=Dict(spaces),
             action_space=action_space,
             control_dt=dt,
-            dynamics=f"{versions}; {ids} {settings}",
-            fingerprint=f"{versions}; {ids} {settings}; cameras {list(self._cameras)} {image_size} px {render_profile}",
+            dynamics=dynamics,
+            fingerprint=f"{dynamics}; cameras {list(views.cameras)} {views.size} px {render_profile}",
             signals=signals,
             max_simulators=max_simulators,
         )
         self.success_hold = int(self._success)
+        self.restores_by_replay = len(exact) < len(probes)
 
     def start(self, task: str, seed: int) -> Start:
-        """See ``World.start``; the instruction is to maximise the return."""
+        """See ``World.start``; where no instruction is known, it is to maximise the return."""
         self.check_task(task)
-        return Start(task, f"Maximise the return of {task}.", seed=seed)
+        return Start(task, instruction(task), seed=seed)
 
     def horizon(self, task: str) -> int:
         """The registered ``max_episode_steps``, or 1000 where there is none."""
@@ -128,7 +142,7 @@ class GymnasiumWorld(SimulatorWorld):
                 raise ConfigError(
                     f"a start of a Gymnasium environment needs a seed of 0 or more; received {start.seed}"
                 )
-        if self._cameras:  # otherwise each episode would fail by itself
+        if self._views.cameras:  # otherwise each episode would fail by itself
             self._renderers.require()
         return super().reset(slots, starts, keys)
 
@@ -137,52 +151,18 @@ class GymnasiumWorld(SimulatorWorld):
         super().close()
         self._renderers.close()
 
-    def _simulator_of(self, task: str) -> GymnasiumSimulator:
-        env = _make(task, self._kwargs)
+    def _simulator_of(self, task: str) -> MujocoSimulator | ReplayedSimulator:
+        env = make(task, self._kwargs)
         if not isinstance(env.action_space, Box):
             raise UnsupportedError(
                 f"environment {task!r} has actions {env.action_space}; a World's actions are a Box of numbers: wrap it "
                 "in a gymnasium.ActionWrapper with a Box, register that, and use its id"
             )
-        _observations(env.observation_space)
-        if isinstance(env.unwrapped, MujocoEnv):
-            model = env.unwrapped.model
-            existing = [model.camera(index).name for index in range(model.ncam)]
-            for camera in self._cameras:
-                if camera not in existing:
-                    raise unknown(f"camera of {task!r}", camera, existing)
-            return MujocoSimulator(task, env, self._success, self._cameras, self._image_size, self._renderers)
-        if self._cameras:
-            raise UnsupportedError(f"environment {task!r} is not a MujocoEnv: leave world.cameras empty")
+        if engine_of(env) is not None:
+            return MujocoSimulator(task, env, self._success, self._views)
+        if self._views.cameras:
+            raise UnsupportedError(f"environment {task!r} shows no MuJoCo model: leave world.cameras empty")
         return ReplayedSimulator(env, self._success)
-
-
-def _spec(task: str) -> EnvSpec:
-    module, _, name = task.rpartition(":")
-    try:
-        if module:
-            import_module(module)
-        return gymnasium.spec(name)
-    except ImportError as error:
-        raise UnsupportedError(f"environment {task!r} is registered by a module that is missing: {error}") from error
-    except gymnasium.error.Error:
-        raise unknown("Gymnasium environment", task, sorted(gymnasium.registry)) from None
-
-
-def _make(task: str, kwargs: Mapping[str, Any]) -> gymnasium.Env:
-    spec = _spec(task)
-    try:
-        creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-        modes = getattr(creator, "metadata", {}).get("render_modes", ())
-        pictures = {"render_mode": "rgb_array"} if "rgb_array" in modes else {}
-        env = gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True, **{**pictures, **kwargs})
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        raise UnsupportedError(f"environment {task!r} needs a package that is not installed: {error}") from error
-    except (gymnasium.error.Error, TypeError, ValueError) as error:
-        raise ConfigError(f"environment {task!r} cannot be made with {dict(kwargs)}: {error}") from error
-    while isinstance(env, (TimeLimit, OrderEnforcing, PassiveEnvChecker)):
-        env = env.env
-    return env
 
 
 def _common_success(envs: Mapping[str, gymnasium.Env]) -> bool:
@@ -208,15 +188,6 @@ def _reports_success(task: str, env: gymnasium.Env) -> bool:
     return any(key in info for info in infos for key in SUCCESS_KEYS)
 
 
-def _observations(space: gymnasium.Space) -> Mapping[str, Box]:
-    named: Mapping[str, gymnasium.Space] = space.spaces if isinstance(space, Dict) else {"state": space}
-    boxes = {key: value for key, value in named.items() if isinstance(value, Box)}
-    if len(boxes) < len(named):
-        raise UnsupportedError(f"a World's observations are a Box or a Dict of boxes; received {space}")
-    return boxes
-
-
 def _control_dt(env: gymnasium.Env) -> float:
-    if isinstance(env.unwrapped, MujocoEnv):
-        return float(env.unwrapped.dt)
-    return 1.0 / env.metadata.get("render_fps", 1)
+    steps = [getattr(layer, "dt", None) for layer in environments(env)] if engine_of(env) else []
+    return float(next((dt for dt in steps if dt is not None), 1.0 / env.metadata.get("render_fps", 1)))
