@@ -7,7 +7,7 @@ from simeval.folder import flat
 
 _NO_MATTER = ("run_id", "config.run", "config.report", "config.hydra", "began")
 _OF_A_WORLD_OR_POLICY = ("num_slots", "threads", "device")
-"""Settings that change how fast a result comes, and not the result."""
+"""Settings that change how fast a result comes, and not the result; so are all of a World's ``host``."""
 
 
 def differences(info_a: Mapping[str, Any], info_b: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -28,7 +28,8 @@ def _last_session(info: Mapping[str, Any]) -> Mapping[str, Any]:
 def _matters(key: str) -> bool:
     if any(key == name or key.startswith(f"{name}.") for name in _NO_MATTER):
         return False
-    return not (key.startswith("config.") and key.rpartition(".")[2] in _OF_A_WORLD_OR_POLICY)
+    *groups, last = key.split(".")
+    return not (groups[:1] == ["config"] and (last in _OF_A_WORLD_OR_POLICY or "host" in (*groups[1:], last)))
 
 
 def _in_words(key: str, a: Any, b: Any) -> str:

@@ -38,6 +38,18 @@ class UnsupportedError(SimevalError):
     """A World or Policy lacks a capability that was asked of it."""
 
 
+class HostError(SimevalError):
+    """A worker process that cannot be started, or that speaks another protocol."""
+
+
+class LostError(SimevalError):
+    """The process that held ``slots`` has ended, and their state with it; reset or restore them to go on."""
+
+    def __init__(self, reason: str, slots: Iterable[int] = ()):
+        super().__init__(reason)
+        self.slots = frozenset(slots)
+
+
 def unknown(kind: str, received: object, existing: Iterable[object]) -> ConfigError:
     """The error for an unknown name: what was received, the nearest names, and what exists."""
     names = [str(name) for name in existing]

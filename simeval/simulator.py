@@ -181,7 +181,7 @@ class SimulatorWorld(World):
             for key, space in self.observation_space.spaces.items()
         }
         signals = {key: np.zeros((count, *shape), dtype=dtype) for key, (shape, dtype) in self._signals.items()}
-        flags = {name: np.zeros(count, dtype) for name, dtype in _FLAGS}
+        flags: dict[str, Any] = {name: np.zeros(count, dtype) for name, dtype in _FLAGS}
         failures: dict[int, str] = {}
         for row in range(count):
             try:

@@ -233,7 +233,8 @@ class TimeStep:
     ``reward`` [n] float64; ``terminated``, ``truncated``, ``success`` [n] bool (``success``: the task's goal holds
     at this very step). ``signals`` is the simulator's truth (poses [m, quaternion wxyz], contacts, parameters), which
     policies never see. ``failures`` maps a row to the traceback of a simulator that broke in it; the rest of that
-    row is undefined.
+    row is undefined. ``lost``: slots (not rows) whose process ended, and their state with it, asked about or not; the
+    rows of those that were asked about are among ``failures`` too.
     """
 
     observation: Observation
@@ -243,6 +244,7 @@ class TimeStep:
     success: Array
     signals: Mapping[str, Array] = field(default_factory=dict)
     failures: Mapping[int, str] = field(default_factory=dict)
+    lost: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

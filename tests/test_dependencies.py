@@ -19,7 +19,10 @@ LAYERS = {
     "data": ("errors noise codec types settings", ""),
     "numbers": ("metrics stats", "data"),
     "contract": ("world wrappers simulator policy perturbation", "data"),
-    "trace": ("tape episode trace reader provenance folder store video", "data numbers"),
+    "trace": (
+        "tape episode index shard shard_reader shard_source trace reader provenance folder store video",
+        "data numbers",
+    ),
     "scores": (
         "arms audit outcomes summaries pairing score compare differences verdict wording tables",
         "data numbers trace",
@@ -27,10 +30,11 @@ LAYERS = {
     "engine": ("schedule lane guard stage rollout", "data numbers contract trace"),
     "designs": ("protocols filming evaluation", "data contract trace engine"),
     "outside": ("vector sb3", "data contract"),
+    "host": ("host", "data contract"),
     "testing": ("testing", "data numbers contract trace engine designs"),
     "report": ("report export", "data numbers trace scores"),
-    "face": ("__init__", "data numbers contract trace scores engine designs outside"),
-    "cli": ("cli __main__", "data numbers contract trace scores engine designs outside testing report face"),
+    "face": ("__init__", "data numbers contract trace scores engine designs outside host"),
+    "cli": ("cli __main__", "data numbers contract trace scores engine designs outside host testing report face"),
 }
 
 NEVER = {"torch", "mujoco", "robosuite", "metaworld", "diffusers", "libero"}

@@ -1,6 +1,8 @@
 """From configuration to objects: Worlds, the policies that act in each, and the study."""
 
+import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,14 +11,22 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from simeval.errors import ConfigError, MissingPackageError, SimevalError
+from simeval.errors import ConfigError, MissingPackageError, SimevalError, unknown
+from simeval.host import HostedWorld
+from simeval.host.target import makes
+from simeval.host.world import DEADLINE
 from simeval.policy import Policy
 from simeval.protocols import Study
+from simeval.settings import whole
 from simeval.types import canonical_json
 from simeval.world import World
 
-_NOT_ARGUMENTS = ("name", "expert")
+_NOT_ARGUMENTS = ("name", "expert", "host")
 """Entries of a world's configuration that are not arguments of its class."""
+_TRUSTED = "SIMEVAL_TRUSTED_PYTHON"
+"""Environment variable: interpreters that a run folder may name, separated as in ``PATH``."""
+_named_here: set[str] = set()
+"""Interpreters that this process was told to use by its own configuration."""
 
 
 def world_configs(config: DictConfig) -> dict[str, DictConfig]:
@@ -53,7 +63,11 @@ def build_worlds(config: DictConfig) -> dict[str, World]:
     worlds: dict[str, World] = {}
     try:
         for name, entry in world_configs(config).items():
-            worlds[name] = build_world(resolved(entry))
+            settings = resolved(entry)
+            python = host_settings(settings)["python"]
+            if python is not None and OmegaConf.select(config, "run.resume"):
+                print(f"note: world {name!r} runs in {python}, as {config.run.dir} or you say", file=sys.stderr)
+            worlds[name] = build_world(settings)
     except BaseException:
         for world in worlds.values():
             world.close()
@@ -73,9 +87,36 @@ def resolved(entry: DictConfig) -> Any:
 
 
 def build_world(entry: Any, **changes: Any) -> World:
-    """A World from its plain configuration, with ``changes`` to it; picklable by way of ``functools.partial``."""
-    arguments = {key: value for key, value in (dict(entry) | changes).items() if key not in _NOT_ARGUMENTS}
-    return _instantiate(arguments, f"world {entry.get('name', '')!r}", World)
+    """A World from its plain configuration, with ``changes`` to it; picklable by way of ``functools.partial``.
+
+    In worker processes where its ``host`` says so.
+    """
+    settings = dict(entry) | changes
+    arguments = {key: value for key, value in settings.items() if key not in _NOT_ARGUMENTS}
+    what, host = f"world {entry.get('name', '')!r}", host_settings(settings)
+    if not host["processes"] and host["python"] is None:
+        return _instantiate(arguments, what, World)
+    if host["python"] is not None:
+        _named_here.add(host["python"])
+    return HostedWorld(
+        arguments,
+        processes=max(whole("host.processes", host["processes"], 0), 1),
+        python=host["python"],
+        deadline=host["deadline"],
+        label=what,
+    )
+
+
+def host_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``host`` of a world's configuration, complete; ``ConfigError`` for what it cannot have."""
+    settings: dict[str, Any] = {"processes": 0, "python": None, "deadline": DEADLINE}
+    given = entry.get("host") or {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"host is a mapping of {', '.join(settings)}; received {given!r}")
+    for key in given:
+        if key not in settings:
+            raise unknown("setting of host", key, settings)
+    return settings | dict(given)
 
 
 def rebuild_world(entry: DictConfig, **changes: Any) -> World:
@@ -92,7 +133,16 @@ def rebuild_world(entry: DictConfig, **changes: Any) -> World:
             for inner in value:
                 check(inner)
 
-    check({key: value for key, value in arguments.items() if key not in _NOT_ARGUMENTS})
+    python = host_settings(arguments)["python"]
+    if python is None:
+        check({key: value for key, value in arguments.items() if key not in _NOT_ARGUMENTS})
+        return build_world(arguments | {"host": None}, **changes)
+    # What the World needs may exist in that interpreter alone; the worker refuses what is no World.
+    if python not in (*_named_here, *os.environ.get(_TRUSTED, "").split(os.pathsep)):
+        raise ConfigError(
+            f"the run's world {entry.get('name', '')!r} was hosted in {python}, an interpreter that the run folder "
+            f"names and nobody here did; if it is yours, say so by {_TRUSTED}={python}"
+        )
     return build_world(arguments, **changes)
 
 
@@ -150,13 +200,7 @@ def check_target(target: Any, kind: type, what: str) -> None:
             f"{what}: there is no {target!r} to import{reason}; a module of one's own is installed, or lies in the "
             "working directory beside --config-dir"
         ) from None
-    if isinstance(found, type):
-        fits = issubclass(found, kind)
-    else:
-        owner = getattr(found, "__self__", None)
-        returned = getattr(found, "__annotations__", {}).get("return")
-        fits = returned in (kind, kind.__name__) or (isinstance(owner, type) and issubclass(owner, kind))
-    if not fits:
+    if not makes(found, kind):
         raise ConfigError(
             f"{what}: _target_ {target} is no {kind.__name__}; name a subclass of simeval.{kind.__name__}"
         )

@@ -1,0 +1,109 @@
+"""What a host and its workers say to one another: numbered messages of plain data, arrays through shared memory.
+
+A frame is 8 bytes of length and msgpack ``[number, message, layout]`` (``simeval.codec``; nothing in it is ever
+executed). The arrays that go with a message lie in the sender's shared memory as ``layout`` says (null: as last time).
+Host and worker take turns: what was received is valid until one sends again.
+"""
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from simeval.codec import pack, unpack
+from simeval.host.segment import Layout, Segment
+
+PROTOCOL = "simeval-host/1"
+_LENGTH = struct.Struct(">Q")
+_CHUNK = 1 << 16
+_PATIENCE = 1.0
+"""How long to wait before looking whether the other process is still there [s]."""
+_NO_ARRAYS: Mapping[str, np.ndarray] = {}
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+class Overdue(Exception):
+    """The other side did not answer in time."""
+
+
+class Channel:
+    """One end of a connection: a socket, the memory that this side writes, and the memory that the other writes.
+
+    ``alive`` is asked from time to time whether the other process is still there: one that it left behind may hold the
+    socket open.
+    """
+
+    def __init__(
+        self, connection: socket.socket, outgoing: int, incoming: int, alive: Callable[[], bool] = lambda: True
+    ):
+        self._socket = connection
+        self._outgoing, self._incoming = Segment(outgoing), Segment(incoming)
+        self._alive = alive
+        self._buffer = bytearray()
+        self._sent: Layout | None = None
+        self._received: Layout = []
+
+    def send(
+        self,
+        number: int,
+        message: Any,
+        arrays: Mapping[str, np.ndarray] = _NO_ARRAYS,
+        seconds: float | None = None,
+    ) -> None:
+        """Send a message; ``Closed`` or ``Overdue`` where the other side does not take it."""
+        layout: Layout | None = self._outgoing.write(arrays) if arrays else []
+        if arrays:
+            layout, self._sent = (None if layout is self._sent else layout), layout
+        frame = pack([number, message, layout])
+        self._socket.settimeout(seconds)
+        try:
+            self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
+        except TimeoutError:
+            raise Overdue from None
+        except OSError:
+            raise Closed from None
+
+    def receive(self, until: float | None = None) -> tuple[int, Any, dict[str, np.ndarray]]:
+        """The next message: its number, what it says, and its arrays; waits until ``time.monotonic()`` is ``until``."""
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, until))
+        number, message, layout = unpack(self._read(length, until))
+        if layout is None:
+            layout = self._received
+        elif layout:
+            self._received = layout
+        return number, message, self._incoming.read(layout) if layout else {}
+
+    def close(self) -> None:
+        """Let go of socket and memory."""
+        self._socket.close()
+        self._outgoing.close()
+        self._incoming.close()
+
+    def _read(self, count: int, until: float | None) -> bytes:
+        while len(self._buffer) < count:
+            patience = None
+            if until is not None:
+                patience = min(until - time.monotonic(), _PATIENCE)
+                if patience <= 0:
+                    raise Overdue
+            self._socket.settimeout(patience)
+            try:
+                chunk = self._socket.recv(max(_CHUNK, count - len(self._buffer)))
+            except TimeoutError:
+                if not self._alive():
+                    raise Closed from None
+                continue
+            except OSError:
+                raise Closed from None
+            if not chunk:
+                raise Closed
+            self._buffer += chunk
+        data = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return data
