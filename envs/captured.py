@@ -1,5 +1,6 @@
 """A Python simulator around MuJoCo whose snapshot is its complete state: what its adapters share."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,10 +54,13 @@ class CapturedSimulator(Simulator):
         mujoco.mj_forward(model, data)
         self.capture = Capture(model, data, roots, modules, exclude)
         self._pristine = self.capture.save()
+        self._terrain: np.ndarray = model.hfield_data
+        self._flat = self._terrain.copy()
         self._shown: SimulatorStep
 
     def rewind(self) -> None:
         """Return to the baseline."""
+        self._terrain[:] = self._flat
         self.capture.load(self._pristine)
 
     def show(self, step: SimulatorStep) -> SimulatorStep:
@@ -73,6 +77,7 @@ class CapturedSimulator(Simulator):
         shown = self._shown
         return {
             "capture": self.capture.save(),
+            "terrain": None if np.array_equal(self._terrain, self._flat) else self._terrain.copy(),
             "observation": {key: value.copy() for key, value in shown.observation.items()},
             "reward": shown.reward,
             "flags": (shown.terminated, shown.truncated, shown.success),
@@ -80,6 +85,7 @@ class CapturedSimulator(Simulator):
 
     def restore(self, state: Mapping[str, Any]) -> SimulatorStep:
         """Put a state back; nothing is simulated."""
+        self._terrain[:] = self._flat if state["terrain"] is None else state["terrain"]
         self.capture.load(state["capture"])
         self.resume()
         observation = {key: value.copy() for key, value in state["observation"].items()}
@@ -105,7 +111,9 @@ class CapturedSimulator(Simulator):
 
     def draw(self, camera: str | mujoco.MjvCamera, size: int) -> np.ndarray:
         """A picture, uint8 ``[size, size, 3]``, of the bodies where they are."""
-        return self._views.renderers.render(self._name, self.model, self.data, camera, size)
+        # A renderer keeps the height field that it was made with.
+        terrain = hashlib.blake2b(self._terrain.tobytes(), digest_size=8).hexdigest() if self._terrain.size else ""
+        return self._views.renderers.render(self._name + terrain, self.model, self.data, camera, size)
 
 
 def camera_names(model: mujoco.MjModel) -> list[str]:

@@ -105,8 +105,7 @@ class GymnasiumWorld(SimulatorWorld):
         )
         for _, probe in probes:
             probe.close()
-        layers = [layer for _, probe in probes for layer in environments(probe.env)]
-        packages = versions({type(layer).__module__.partition(".")[0] for layer in layers})
+        packages = versions(type(layer) for _, probe in probes for layer in environments(probe.env))
         settings = f"{json.dumps(self._kwargs, sort_keys=True, default=str)} success={self._success}"
         dynamics = f"{packages}; {ids} {settings}"
         super().__init__(

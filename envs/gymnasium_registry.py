@@ -18,10 +18,10 @@ _EXTRAS = {
     "gymnasium_robotics": ("Gymnasium-Robotics", "simeval[robotics]"),
     "gym_pusht": ("gym-pusht", "simeval[pusht]"),
 }
-"""Modules that register environments -> what they are called, and what installs them."""
+"""Top-level modules -> what they are called, and what installs them."""
 
 _ENGINES = {"gym_pusht": ("pymunk", "shapely")}
-"""Packages by which the results of a module's environments are computed, beside gymnasium, mujoco and numpy."""
+"""Packages by which a module's environments compute, beside gymnasium, mujoco and numpy."""
 
 
 def register(module: str) -> None:
@@ -29,8 +29,8 @@ def register(module: str) -> None:
     try:
         import_module(module)
     except ModuleNotFoundError as error:
-        if error.name == module and module in _EXTRAS:
-            raise MissingPackageError(*_EXTRAS[module]) from error
+        if error.name in _EXTRAS:
+            raise MissingPackageError(*_EXTRAS[error.name]) from error
         raise UnsupportedError(f"the module {module!r}, which registers environments, is missing: {error}") from error
 
 
@@ -65,17 +65,18 @@ def make(task: str, kwargs: Mapping[str, Any]) -> gymnasium.Env:
 def instruction(task: str) -> str:
     """The instruction sentence of an environment; where there is none, to maximise its return."""
     spec = spec_of(task)
-    package = spec.entry_point.partition(".")[0] if isinstance(spec.entry_point, str) else ""
-    sentences = _sentences().get(package, {})
+    package = spec.entry_point.partition(":")[0] if isinstance(spec.entry_point, str) else ""
+    sentences = next((known for name, known in _sentences().items() if f"{package}.".startswith(f"{name}.")), {})
     name = max((name for name in sentences if spec.name.startswith(name)), key=len, default=None)
     return f"Maximise the return of {task}." if name is None else sentences[name]
 
 
-def versions(modules: Iterable[str]) -> str:
-    """The versions of everything that computes what environments of these top-level modules give."""
+def versions(classes: Iterable[type]) -> str:
+    """The versions of everything that computes what environments of these classes give."""
+    modules = {parent.__module__.partition(".")[0] for cls in classes for parent in cls.__mro__}
     known = packages_distributions()
     named = ["gymnasium", "mujoco", "numpy"]
-    for module in sorted(modules):
+    for module in sorted(modules - {__name__.partition(".")[0]}):
         named += [name for name in (*known.get(module, ()), *_ENGINES.get(module, ())) if name not in named]
     return " ".join(f"{name} {version(name)}" for name in named)
 
