@@ -31,13 +31,32 @@ _STATE = frozenset(
     )
 )
 """Arrays of ``MjData`` that are in the integration state already."""
+POSES = (
+    "xpos",
+    "xquat",
+    "xmat",
+    "xipos",
+    "ximat",
+    "geom_x",
+    "site_x",
+    "cam_x",
+    "light_x",
+    "ten_",
+    "wrap_",
+    "flexvert_",
+)
+"""Prefixes of the derived arrays that say where things are: enough for a simulator that derives all others anew before
+it reads them, as ``mj_step`` and ``mj_forward`` do."""
+_ALIGNMENT = 64
+"""Bytes at which MuJoCo aligns the arrays of a buffer: those closer than this are neighbours."""
 
 
 class Capture:
     """State of one simulator: its ``MjModel`` and ``MjData``, and the Python objects reachable from ``roots``.
 
     ``modules`` are the module prefixes whose objects are captured (``("robosuite",)``); ``exclude`` are prefixes of
-    ``module.Class`` names below them that are not (renderers). See ``PhysicsCapture`` and ``ObjectCapture``.
+    ``module.Class`` names below them that are not (renderers); ``derived`` are prefixes of the names of derived arrays
+    that are kept. See ``PhysicsCapture`` and ``ObjectCapture``.
     """
 
     def __init__(
@@ -47,8 +66,9 @@ class Capture:
         roots: Mapping[str, object],
         modules: Sequence[str],
         exclude: Sequence[str] = (),
+        derived: Sequence[str] = ("",),
     ):
-        self.physics = PhysicsCapture(model, data)
+        self.physics = PhysicsCapture(model, data, derived)
         self.objects = ObjectCapture(roots, modules, exclude, memory=self.physics.memory)
 
     def save(self) -> dict[str, Any]:
@@ -65,11 +85,13 @@ class PhysicsCapture:
     """The state of an ``MjData``, what MuJoCo has derived from it, and the model fields changed since the baseline.
 
     Derived quantities lag one substep behind the state after ``mj_step``; they are put back as they were, not computed
-    anew. Contacts are found again from the restored poses, which gives the same ones; constraint forces (``efc_*``)
-    are gone until the next step. Meshes, textures, height fields and names of the model are taken to be constant.
+    anew: those whose names begin with one of ``derived`` (all by default; ``POSES`` where a simulator's next step reads
+    no others before MuJoCo writes them). Contacts are found again from the restored poses, which gives the same ones;
+    constraint forces (``efc_*``) are gone until the next step. Meshes, textures, height fields and names of the model
+    are taken to be constant.
     """
 
-    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData):
+    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, derived: Sequence[str] = ("",)):
         self._model, self._data = model, data
         self._spec = int(mujoco.mjtState.mjSTATE_INTEGRATION)
         self._size = mujoco.mj_stateSize(model, self._spec)
@@ -77,15 +99,15 @@ class PhysicsCapture:
         # One buffer begins with these; arrays in the arena (contacts, constraints) move and change size at every step.
         start = _address(data_fields["qpos"] if model.nq else data_fields["xfrc_applied"])
         fixed = {n: a for n, a in data_fields.items() if 0 <= _address(a) - start < data.nbuffer}
-        floats = {n: a for n, a in fixed.items() if a.dtype == np.float64 and n not in _STATE}
-        self._derived = [a for _, a in sorted({**floats, "energy": data_fields["energy"]}.items())]
-        self._ends = np.cumsum([a.size for a in self._derived])
-        options = {f"opt.{n}": a for n, a in _arrays(model.opt).items()}
-        lights = {f"vis.headlight.{n}": a for n, a in _arrays(model.vis.headlight).items()}
+        kept = {n: a for n, a in fixed.items() if a.dtype == np.float64 and n not in _STATE} | {"energy": data.energy}
+        self._derived = _spans({n: a for n, a in kept.items() if n.startswith(tuple(derived))}, np.float64)
+        self._ends = np.cumsum([0, *(span.memory.size for span in self._derived)]).tolist()
         model_fields = _arrays(model)
-        watched = {n: a for n, a in model_fields.items() if not n.startswith(_ASSETS)} | options | lights
-        self._fields = dict(sorted(watched.items()))
-        self._base = [(name, field, field.tobytes()) for name, field in self._fields.items()]
+        watched = {n: a for n, a in model_fields.items() if not n.startswith(_ASSETS)}
+        watched |= {f"opt.{n}": a for n, a in _arrays(model.opt).items()}
+        watched |= {f"vis.headlight.{n}": a for n, a in _arrays(model.vis.headlight).items()}
+        self._fields = watched
+        self._base = [(span, span.memory.copy(), span.memory.tobytes()) for span in _spans(watched, np.uint8)]
         self._options = {n: getattr(model.opt, n) for n in _scalars(model.opt)}
         self.memory = {f"data.{n}": a for n, a in fixed.items()} | {f"model.{n}": a for n, a in model_fields.items()}
 
@@ -93,36 +115,69 @@ class PhysicsCapture:
         """The state now."""
         state = np.empty(self._size)
         mujoco.mj_getState(self._model, self._data, state, self._spec)
+        changed: list[str] = []
+        for span, base, content in self._base:
+            if span.memory.tobytes() != content:
+                changed.extend(span.differing(base))
         option = self._model.opt
         return {
             "state": state,
-            "derived": np.concatenate([field.ravel() for field in self._derived]),
-            "model": {name: field.copy() for name, field, base in self._base if field.tobytes() != base},
+            "derived": np.concatenate([span.memory for span in self._derived]),
+            "model": {name: self._fields[name].copy() for name in changed},
             "options": {name: v for name, base in self._options.items() if (v := getattr(option, name)) != base},
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Put a saved state back."""
-        if saved["state"].size != self._size or saved["derived"].size != self._ends[-1]:
+        state, derived = saved["state"], saved["derived"]
+        if state.size != self._size or derived.size != self._ends[-1]:
             raise SnapshotError(
-                f"a state of {saved['state'].size} + {saved['derived'].size} numbers does not fit this MuJoCo model, "
+                f"a state of {state.size} + {derived.size} numbers does not fit this MuJoCo model, "
                 f"which has {self._size} + {self._ends[-1]}; restore it into the task it was taken in"
             )
-        changed = saved["model"]
-        for name, field, base in self._base:
-            if name in changed:
-                field[...] = changed[name]
-            elif field.tobytes() != base:
-                field[...] = np.frombuffer(base, field.dtype).reshape(field.shape)
+        for span, base, _ in self._base:
+            span.memory[:] = base
+        for name, value in saved["model"].items():
+            self._fields[name][...] = value
+        option = self._model.opt
         for name, value in {**self._options, **saved["options"]}.items():
-            if getattr(self._model.opt, name) != value:
-                setattr(self._model.opt, name, value)
-        mujoco.mj_setState(self._model, self._data, saved["state"], self._spec)
-        begin, derived = 0, saved["derived"]
-        for field, end in zip(self._derived, self._ends, strict=True):
-            field[...] = derived[begin:end].reshape(field.shape)
-            begin = end
+            if getattr(option, name) != value:
+                setattr(option, name, value)
+        mujoco.mj_setState(self._model, self._data, state, self._spec)
+        for span, begin, end in zip(self._derived, self._ends, self._ends[1:], strict=False):
+            span.memory[:] = derived[begin:end]
         mujoco.mj_collision(self._model, self._data)
+
+
+class _Span:
+    """Neighbouring arrays as one piece of memory, so that they are copied and compared at once."""
+
+    def __init__(self, fields: Sequence[tuple[str, np.ndarray]], size: int, dtype: type):
+        first = fields[0][1]
+        start = _address(first)
+        raw = np.lib.stride_tricks.as_strided(first.reshape(-1).view(np.uint8), (size,), (1,))
+        self.memory: np.ndarray = raw.view(dtype)
+        self._names = [name for name, _ in fields]
+        self._begins = np.array([_address(array) - start for _, array in fields])
+
+    def differing(self, base: np.ndarray) -> list[str]:
+        """The arrays whose content is not that of ``base``, bytes copied from ``memory``."""
+        places = np.flatnonzero(self.memory != base)
+        return [self._names[i] for i in sorted(set((np.searchsorted(self._begins, places, "right") - 1).tolist()))]
+
+
+def _spans(fields: Mapping[str, np.ndarray], dtype: type) -> list[_Span]:
+    runs: list[list[tuple[str, np.ndarray]]] = []
+    end = -_ALIGNMENT
+    for name, array in sorted(fields.items(), key=lambda item: _address(item[1])):
+        if 0 <= _address(array) - end < _ALIGNMENT:
+            runs[-1].append((name, array))
+        else:
+            runs.append([(name, array)])
+        end = _address(array) + array.nbytes
+    # By name, since which of two allocations comes first in memory differs from one process to the next.
+    runs.sort(key=lambda run: run[0][0])
+    return [_Span(run, _address(run[-1][1]) + run[-1][1].nbytes - _address(run[0][1]), dtype) for run in runs]
 
 
 def _address(array: np.ndarray) -> int:

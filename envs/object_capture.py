@@ -6,6 +6,7 @@ import hashlib
 from bisect import bisect_right
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -22,6 +23,7 @@ from envs.object_nodes import (
     Members,
     Node,
     ObjectArray,
+    Watch,
     generator_state,
     new_generator,
 )
@@ -61,6 +63,7 @@ class ObjectCapture:
         self.constant_of: dict[int, int] = {}
         self.referrers: Counter[int] = Counter()
         self._discover(roots)
+        self.watch = Watch(self.nodes)
         layout = "\n".join(f"{type(node).__name__} {node.path}" for node in self.nodes)
         self.layout = hashlib.blake2b(f"{layout} {len(self.constants)}".encode(), digest_size=10).hexdigest()
 
@@ -80,13 +83,22 @@ class ObjectCapture:
                 f"this state is of objects laid out otherwise ({state['layout']}, here {self.layout}); restore it into "
                 "a simulator of the same task, settings and package versions"
             )
-        encoder = _Save(self)
-        for node in self.nodes:
-            if node.changed():
-                node.revert(encoder)
+        nodes, opaque = self.nodes, self.opaque
+        overwritten = {index for index, _ in state["nodes"] if nodes[index].whole}
+        for index in self.watch.lively():
+            if index not in overwritten:
+                nodes[index].revert(opaque)
         decoder = _Load(self, state)
         for index, content in state["nodes"]:
-            self.nodes[index].load(decoder, content)
+            nodes[index].load(decoder, content)
+
+    def settle(self) -> None:
+        """Put the objects of the baseline back in the places of those that replaced them, with their content.
+
+        Nothing else changes. What is saved from then on is less, and saved faster: call it after what builds objects
+        anew, such as a reset.
+        """
+        self.load(_Save(self, settling=True).run())
 
     def captured(self, value: object) -> bool:
         """Whether ``value`` is an object whose attributes are captured."""
@@ -100,6 +112,13 @@ class ObjectCapture:
                 and not isinstance(value, (type, enum.Enum, tuple))
             )
         return known
+
+    def opaque(self, value: object) -> bool:
+        """Whether ``value`` is neither data, nor a captured object, nor known since the baseline."""
+        cls = type(value)
+        if cls in PLAIN or cls is np.ndarray or id(value) in self.node_of or isinstance(value, _DATA):
+            return False
+        return not (id(value) in self.constant_of or self.captured(value))
 
     def _discover(self, roots: Mapping[str, object]) -> None:
         queue: deque[tuple[str, object]] = deque(roots.items())
@@ -147,31 +166,28 @@ class ObjectCapture:
 class _Save:
     """One save. Values are encoded as themselves where plain, otherwise as a tuple that begins with a tag."""
 
-    def __init__(self, capture: ObjectCapture):
+    def __init__(self, capture: ObjectCapture, settling: bool = False):
         self.capture = capture
+        self.settling = settling
+        self.opaque = capture.opaque
         self.new: list[Any] = []
         self.seen: dict[int, tuple[Any, ...]] = {}
         self.replaced: dict[int, object] = {}
         self.referred: set[int] = set()
         self.at = -1
         self.inside_new = 0
+        self._lively = capture.watch.lively()
+        self._queue = list(self._lively)
 
     def run(self) -> dict[str, Any]:
-        nodes = []
-        for index, node in enumerate(self.capture.nodes):
-            source = self.replaced.get(index)
-            if source is None and not node.changed():
-                continue
-            self.at = index
-            content = node.save(self, node.target if source is None else source)
+        nodes, all_nodes, queue = [], self.capture.nodes, self._queue
+        while queue:
+            index = self.at = heappop(queue)
+            node = all_nodes[index]
+            content = node.save(self, self.replaced.get(index, node.target))
             if content is not None:
                 nodes.append((index, content))
         return {"layout": self.capture.layout, "nodes": nodes, "new": self.new}
-
-    def opaque(self, value: object) -> bool:
-        if type(value) in PLAIN or id(value) in self.capture.node_of or id(value) in self.capture.constant_of:
-            return False
-        return not (isinstance(value, _DATA) or self.capture.captured(value))
 
     def unchanged(self, encoded: Any, counterpart: Any) -> bool:
         return (
@@ -181,20 +197,25 @@ class _Save:
     def value(self, value: Any, counterpart: Any, where: tuple[Any, ...]) -> Any:
         if type(value) in PLAIN or isinstance(value, np.generic):
             return value
-        known = self.seen.get(id(value))
+        identity = id(value)
+        known = self.seen.get(identity)
         if known is not None:
             return known
         capture = self.capture
-        index = capture.node_of.get(id(value))
+        index = capture.node_of.get(identity)
         if index is not None and index not in self.replaced:
             self.referred.add(index)
             return ("node", index)
-        if id(value) in capture.constant_of:
-            return ("constant", capture.constant_of[id(value)])
+        if identity in capture.constant_of:
+            return ("constant", capture.constant_of[identity])
+        if type(value) is np.ndarray and not self.settling:
+            return self._array(value, where)
         if capture.captured(value):
             return self._object(value, counterpart, where)
-        if self._adopt(value, counterpart):
-            return self._remember(value, ("node", capture.node_of[id(counterpart)]))
+        index = capture.node_of.get(id(counterpart))
+        if index is not None and self._adopts(index, value, counterpart):
+            self._replace(index, value)
+            return self._remember(value, ("node", index))
         if isinstance(value, np.ndarray):
             return self._array(value, where)
         if isinstance(value, enum.Enum):
@@ -204,21 +225,21 @@ class _Save:
             return ("tuple", cls, self._elements(value, counterpart, where))
         return self._container(value, counterpart, where)
 
-    def _adopt(self, value: Any, counterpart: Any) -> bool:
-        """Take ``value`` for a new content of what stood in its place, if nothing else ever referred to that."""
-        index = self.capture.node_of.get(id(counterpart))
-        if (
-            index is None
-            or self.inside_new
-            or index <= self.at
-            or index in self.replaced
-            or index in self.referred
-            or self.capture.referrers[id(counterpart)] != 1
-            or not self.capture.nodes[index].accepts(value)
-        ):
-            return False
+    def _adopts(self, index: int, value: Any, counterpart: Any) -> bool:
+        """Whether ``value`` is a new content of what stood in its place, as nothing else ever referred to that."""
+        return (
+            index > self.at
+            and not self.inside_new
+            and index not in self.replaced
+            and index not in self.referred
+            and self.capture.referrers[id(counterpart)] == 1
+            and self.capture.nodes[index].accepts(value)
+        )
+
+    def _replace(self, index: int, value: object) -> None:
         self.replaced[index] = value
-        return True
+        if index not in self._lively:
+            heappush(self._queue, index)
 
     def _object(self, value: Any, counterpart: Any, where: tuple[Any, ...]) -> tuple[Any, ...]:
         index = self.capture.node_of.get(id(counterpart), -1)
@@ -227,7 +248,7 @@ class _Save:
             raise self._refusal(value, where)
         if in_use or index in self.replaced or index in self.referred or index <= self.at:
             raise SnapshotError(f"cannot capture {_path(where)}: an object and what took its place are both in use")
-        self.replaced[index] = value
+        self._replace(index, value)
         return self._remember(value, ("node", index))
 
     def _array(self, array: np.ndarray, where: tuple[Any, ...]) -> tuple[Any, ...]:

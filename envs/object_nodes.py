@@ -3,9 +3,10 @@
 import random
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
-from operator import is_
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import is_, methodcaller
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -15,6 +16,7 @@ PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _BIT_GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 _MISSING = object()
+_VALUES, _BYTES = methodcaller("values"), methodcaller("tobytes")
 
 
 class Encoder(Protocol):
@@ -41,6 +43,8 @@ class Node(ABC):
     """Something mutable found at the baseline, and its content then."""
 
     __slots__ = ("path", "target")
+    whole: ClassVar[bool] = True
+    """Whether ``load`` overwrites all of the content, whatever it was."""
 
     def __init__(self, path: str, target: Any):
         self.path, self.target = path, target
@@ -58,8 +62,8 @@ class Node(ABC):
         """Whether its content is no longer that of the baseline."""
 
     @abstractmethod
-    def revert(self, encoder: Encoder) -> None:
-        """Put the content of the baseline back."""
+    def revert(self, opaque: Callable[[object], bool]) -> None:
+        """Put the content of the baseline back; a dictionary leaves alone what is ``opaque`` (see ``Encoder``)."""
 
     @abstractmethod
     def save(self, encoder: Encoder, source: Any) -> list[Any] | None:
@@ -74,6 +78,7 @@ class Items(Node):
     """A dictionary."""
 
     __slots__ = ("base", "keys", "live", "values")
+    whole = False
 
     def __init__(self, path: str, target: Any):
         super().__init__(path, target)
@@ -94,33 +99,51 @@ class Items(Node):
 
     def changed(self) -> bool:
         """See ``Node.changed``."""
-        live, values = self.live, self.values
-        return len(live) != len(values) or not (all(map(is_, live.values(), values)) and all(map(is_, live, self.keys)))
+        live = self.live
+        return not (self._same_keys(live) and all(map(is_, live.values(), self.values)))
 
-    def revert(self, encoder: Encoder) -> None:
-        """See ``Node.revert``; what is opaque is left alone."""
+    def revert(self, opaque: Callable[[object], bool]) -> None:
+        """See ``Node.revert``."""
         live, base = self.live, self.base
-        kept = {k: v for k, v in live.items() if v is not base.get(k, _MISSING) and encoder.opaque(v)}
+        if self._same_keys(live):
+            for key, value, original in self._differing(live):
+                if not opaque(value):
+                    live[key] = original
+            return
+        kept = {k: v for k, v in live.items() if v is not base.get(k, _MISSING) and opaque(v)}
         live.clear()
         live.update(base)
         live.update(kept)
 
     def save(self, encoder: Encoder, source: Any) -> list[Any] | None:
         """See ``Node.save``."""
-        live, base = self.items(source), self.base
-        same_keys = len(live) == len(base) and all(map(is_, live, self.keys))
+        live, base = self.live if source is self.target else self.items(source), self.base
+        if same_keys := self._same_keys(live):
+            differing = self._differing(live)
+        else:
+            names = [*(k for k in base if k in live), *(k for k in live if k not in base)]
+            items = ((key, live[key], base.get(key, _MISSING)) for key in names)
+            differing = [(key, value, original) for key, value, original in items if value is not original]
         entries = []
-        for key in self.keys if same_keys else [*(k for k in base if k in live), *(k for k in live if k not in base)]:
-            value, counterpart = live[key], base.get(key, _MISSING)
-            if value is counterpart or equal_plain(value, counterpart) or encoder.opaque(value):
+        for key, value, original in differing:
+            if type(value) is not np.ndarray and (equal_plain(value, original) or encoder.opaque(value)):
                 continue
-            encoded = encoder.value(value, counterpart, (self.path, key))
-            if not encoder.unchanged(encoded, counterpart):
+            encoded = encoder.value(value, original, (self.path, key))
+            if not encoder.unchanged(encoded, original):
                 entries.append((self._key(encoder, key), encoded))
-        gone = [] if same_keys else [self._key(encoder, key) for key in base if key not in live]
-        ordered = type(self) is Items and not same_keys and list(live) != self.keys
+        if same_keys:
+            return [entries, [], None] if entries else None
+        gone = [self._key(encoder, key) for key in base if key not in live]
+        ordered = type(self) is Items and list(live) != self.keys
         order = [self._key(encoder, key) for key in live] if ordered else None
         return [entries, gone, order] if entries or gone or ordered else None
+
+    def _same_keys(self, live: Mapping[Any, Any]) -> bool:
+        return len(live) == len(self.keys) and all(map(is_, live, self.keys))
+
+    def _differing(self, live: Mapping[Any, Any]) -> list[tuple[Any, Any, Any]]:
+        rows = zip(self.keys, live.values(), self.values, strict=True)
+        return [(key, value, original) for key, value, original in rows if value is not original]
 
     def load(self, decoder: Decoder, content: Any) -> None:
         """See ``Node.load``."""
@@ -129,7 +152,8 @@ class Items(Node):
         for key in gone:
             live.pop(decoder.value(key), None)
         for key, value in entries:
-            live[decoder.value(key)] = decoder.value(value)
+            name = key if type(key) is str else decoder.value(key)
+            live[name] = decoder.value(value) if type(value) is tuple else value
         if order is not None:
             items = [(key, live[key]) for key in map(decoder.value, order) if key in live]
             live.clear()
@@ -186,7 +210,7 @@ class Elements(Node):
         """See ``Node.changed``."""
         return len(self.target) != len(self.base) or not all(map(is_, self.target, self.base))
 
-    def revert(self, encoder: Encoder) -> None:
+    def revert(self, opaque: Callable[[object], bool]) -> None:
         """See ``Node.revert``."""
         self.fill(self.base)
 
@@ -204,7 +228,7 @@ class Elements(Node):
 
     def load(self, decoder: Decoder, content: Any) -> None:
         """See ``Node.load``."""
-        self.fill([decoder.value(item) for item in content[0]])
+        self.fill([decoder.value(item) if type(item) is tuple else item for item in content[0]])
 
 
 class ObjectArray(Elements):
@@ -242,7 +266,7 @@ class Members(Node):
         """See ``Node.changed``."""
         return self.target != self.base
 
-    def revert(self, encoder: Encoder) -> None:
+    def revert(self, opaque: Callable[[object], bool]) -> None:
         """See ``Node.revert``."""
         self.target.clear()
         self.target.update(self.base)
@@ -281,7 +305,7 @@ class Array(Node):
         """See ``Node.changed``."""
         return self.target.tobytes() != self.base
 
-    def revert(self, encoder: Encoder) -> None:
+    def revert(self, opaque: Callable[[object], bool]) -> None:
         """See ``Node.revert``."""
         self.target[...] = np.frombuffer(self.base, self.target.dtype).reshape(self.target.shape)
 
@@ -312,7 +336,7 @@ class Generator(Node):
         """See ``Node.changed``."""
         return not _same(generator_state(self.target), self.base)
 
-    def revert(self, encoder: Encoder) -> None:
+    def revert(self, opaque: Callable[[object], bool]) -> None:
         """See ``Node.revert``."""
         set_generator_state(self.target, self.base)
 
@@ -323,6 +347,51 @@ class Generator(Node):
     def load(self, decoder: Decoder, content: Any) -> None:
         """See ``Node.load``."""
         set_generator_state(self.target, content[0])
+
+
+class Watch:
+    """Tells which nodes need a look: those that were ever seen changed; and, all at once, that no other is.
+
+    The others are compared as one long row of what they refer to, which is many times faster than one by one.
+    """
+
+    def __init__(self, nodes: Sequence[Node]):
+        self._nodes = nodes
+        self._lively: dict[int, None] = {}
+        self._settle(range(len(nodes)))
+
+    def lively(self) -> dict[int, None]:
+        """The indices, in order, of all nodes that may differ from the baseline."""
+        if not self._undisturbed():
+            quiet = [index for index in range(len(self._nodes)) if index not in self._lively]
+            disturbed = [index for index in quiet if self._nodes[index].changed()]
+            self._lively = dict.fromkeys(sorted([*self._lively, *disturbed]))
+            self._settle(index for index in quiet if index not in self._lively)
+        return self._lively
+
+    def _settle(self, quiet: Iterable[int]) -> None:
+        nodes = [self._nodes[index] for index in quiet]
+        tables = [node for node in nodes if isinstance(node, Items)]
+        rows = [node for node in nodes if type(node) is Elements]
+        arrays = [node for node in nodes if type(node) is Array]
+        known = {id(node) for node in (*tables, *rows, *arrays)}
+        self._tables = [node.live for node in tables]
+        self._containers = [*self._tables, *(node.target for node in rows)]
+        self._members = [*chain.from_iterable(node.keys for node in tables), *chain.from_iterable(n.base for n in rows)]
+        self._values = [*chain.from_iterable(node.values for node in tables)]
+        self._sizes = [*(len(node.keys) for node in tables), *(len(node.base) for node in rows)]
+        self._arrays = [node.target for node in arrays]
+        self._bytes = [node.base for node in arrays]
+        self._rest = [node for node in nodes if id(node) not in known]
+
+    def _undisturbed(self) -> bool:
+        return (
+            list(map(len, self._containers)) == self._sizes
+            and all(map(is_, chain.from_iterable(map(_VALUES, self._tables)), self._values))
+            and all(map(is_, chain.from_iterable(self._containers), self._members))
+            and list(map(_BYTES, self._arrays)) == self._bytes
+            and not any(node.changed() for node in self._rest)
+        )
 
 
 def equal_plain(a: Any, b: Any) -> bool:

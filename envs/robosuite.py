@@ -11,7 +11,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from envs.capture import Capture
+from envs.capture import POSES, Capture
 from envs.mujoco_log import log_mujoco_warnings
 from envs.rendering import RendererPool
 from envs.robosuite_speed import quicken
@@ -46,6 +46,12 @@ INSTRUCTIONS: Mapping[str, str] = {
 
 HORIZON = 500
 _PICTURE_CAMERAS, _PICTURE_SIZE = ("frontview", "agentview"), 256
+_NOT_STATE = (
+    "robosuite.utils.binding_utils",
+    "robosuite.models.objects.primitive",
+    "robosuite.models.objects.xml_objects",
+)
+"""Thin covers of the engine's model and data, and names looked up; descriptions of objects, done with once compiled."""
 _UNSTABLE = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
 
 
@@ -200,7 +206,7 @@ class _RobosuiteSimulator(Simulator):
                 self._poses[f"eef_robot{robot.idn}_{arm}"] = ("site", robot.eef_site_id[arm])
         self._absent: dict[str, np.ndarray] = {}
         self._observe(env.reset())
-        self._capture = Capture(self._model, self._data, {"env": env}, ("robosuite",))
+        self._capture = Capture(self._model, self._data, {"env": env}, ("robosuite",), _NOT_STATE, POSES)
         self._pristine = self._capture.save()
         self.spaces = self._spaces()
 
@@ -217,6 +223,7 @@ class _RobosuiteSimulator(Simulator):
             seed = int(stream.event("robosuite", number).integers(2**63))
             generator.bit_generator.state = np.random.PCG64(seed).state
         self._observe(self._env.reset())
+        self._capture.objects.settle()
         self._reward, self._terminated = 0.0, False
         return self._present()
 

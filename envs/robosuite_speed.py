@@ -40,7 +40,7 @@ def _extend(target: Any, members: dict[str, Any]) -> None:
 def _count_time_only(env: Any) -> None:
     def update_observables(force: bool = False) -> None:
         timestep, cache = env.model_timestep, env._obs_cache
-        for observable in env._observables.values():
+        for name, observable in env._observables.items():
             if observable._sampled and observable._enabled and not force:
                 passed = observable._time_since_last_sample + timestep
                 if passed >= observable._sampling_timestep:
@@ -49,5 +49,8 @@ def _count_time_only(env: Any) -> None:
                 observable._time_since_last_sample = passed
             else:
                 observable.update(timestep=timestep, obs_cache=cache, force=force)
+                value = observable._current_observed_value
+                if isinstance(value, np.ndarray) and name in cache:
+                    cache[name] = value  # in place of an equal copy
 
     env._update_observables = update_observables
