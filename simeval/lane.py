@@ -34,7 +34,7 @@ class Program:
     """A rollout to be recorded, and how to get to its first step.
 
     It begins at ``origin``, or by resetting at ``start``; all segments but the last are replayed unrecorded.
-    ``isolated`` programs never share a call with others.
+    ``isolated`` programs never share a call with others. ``lost``: a process ended while this was run in it.
     """
 
     rollout: Rollout
@@ -43,6 +43,7 @@ class Program:
     origin: Checkpoint | None = None
     origin_policy: str | None = None
     isolated: bool = False
+    lost: bool = False
 
 
 def plan(rollout: Rollout, world: World, recall: Recall) -> Program:

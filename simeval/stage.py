@@ -3,7 +3,7 @@
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from simeval.episode import ArraySource, Checkpoint, Ending, Episode
-from simeval.errors import ConfigError, MissingPackageError, UnsupportedError
+from simeval.errors import ConfigError, HostError, LostError, MissingPackageError, UnsupportedError
 from simeval.guard import WorldGuard, cast_actions, check_rows, extras_of
 from simeval.lane import Lane, Program
 from simeval.metrics import summarise
@@ -22,8 +22,9 @@ from simeval.tape import Tape
 from simeval.types import TimeStep
 from simeval.world import World, action_problems
 
-_NOT_AN_EPISODES_FAULT = (ConfigError, MissingPackageError, UnsupportedError)
+_NOT_AN_EPISODES_FAULT = (ConfigError, HostError, MissingPackageError, UnsupportedError)
 """Errors of the set-up: they stop the run instead of becoming an episode's error."""
+_LOST_AGAIN = "lost for the second time, run anew in between"
 
 
 class _Abandoned(Exception):
@@ -64,13 +65,17 @@ class Stage:
         if not lanes:
             return begun
         self._keep_checkpoints(lanes)
-        lanes = self._alive(lanes)
-        actions = self._act(lanes)
-        together = [lane for lane in lanes if lane.slot in actions and not lane.program.isolated]
-        alone = [[lane] for lane in lanes if lane.slot in actions and lane.program.isolated]
-        for group in ([together] if together else []) + alone:
+        actions = self._act(self._alive(lanes))
+        for group in self._groups([lane for lane in lanes if lane.slot in actions]):
             self._step(group, np.stack([actions[lane.slot] for lane in group]))
         return True
+
+    def _groups(self, lanes: Sequence[Lane]) -> Iterator[list[Lane]]:
+        """The lanes that share a call, and then those that share none, as far as they are still there by then."""
+        together = [lane for lane in lanes if not lane.program.isolated]
+        for group in (together, *([lane] for lane in lanes if lane.program.isolated)):
+            if alive := self._alive(group):
+                yield alive
 
     def _alive(self, lanes: Sequence[Lane]) -> list[Lane]:
         return [lane for lane in lanes if self._lanes[lane.slot] is lane]
@@ -88,14 +93,8 @@ class Stage:
                 self._lanes[lane.slot] = lane
                 lane.enter(self.world)
                 fresh.append(lane)
-            together = [lane for lane in fresh if not lane.program.isolated]
-            groups = [
-                [lane for lane in together if lane.program.origin is None],
-                [lane for lane in together if lane.program.origin is not None],
-                *([lane] for lane in fresh if lane.program.isolated),
-            ]
-            for group in groups:
-                if group:
+            for anew in (True, False):
+                for group in self._groups([lane for lane in fresh if (lane.program.origin is None) is anew]):
                     self._begin(group)
             free = deque(slot for slot, lane in enumerate(self._lanes) if lane is None)
         return begun
@@ -112,6 +111,7 @@ class Stage:
                     result = self.world.restore(slots, [origin.snapshot for origin in origins if origin is not None])
         except _Abandoned:
             return
+        self._lose(result.lost, lanes, result.failures)
         for row, reason in self._guard.failures(result, lanes).items():
             self._fail(lanes[row], reason, "world")
         rows = [row for row, lane in enumerate(lanes) if self._lanes[lane.slot] is lane]
@@ -216,6 +216,7 @@ class Stage:
         except _Abandoned:
             return
         self.steps += len(lanes)
+        self._lose(result.lost, lanes, result.failures)
         failures = self._guard.failures(result, lanes)
         terminated, success = np.asarray(result.terminated), np.asarray(result.success)
         truncated = np.array(result.truncated)
@@ -294,14 +295,25 @@ class Stage:
 
     def _keep_checkpoints(self, lanes: Sequence[Lane]) -> None:
         due = [lane for lane in lanes if lane.step in lane.snapshot_steps and lane.step not in lane.checkpoints]
-        if not due:
-            return
+        for group in self._groups(due):
+            self._keep_checkpoints_of(group)
+
+    def _keep_checkpoints_of(self, lanes: list[Lane]) -> None:
+        lost: LostError | None = None
         try:
-            with self._blame("world", due):
-                snapshots = self.world.snapshot([lane.slot for lane in due])
+            with self._blame("world", lanes):
+                try:
+                    snapshots = self.world.snapshot([lane.slot for lane in lanes])
+                except LostError as error:
+                    lost = error
         except _Abandoned:
             return
-        for lane, snapshot in zip(due, snapshots, strict=True):
+        if lost is not None:
+            self._lose(lost.slots, lanes, dict.fromkeys(range(len(lanes)), str(lost)))
+            if alive := self._alive(lanes):
+                self._keep_checkpoints_of(alive)
+            return
+        for lane, snapshot in zip(lanes, snapshots, strict=True):
             memory = memory_row(self._memory[lane.rollout.policy], lane.slot)
             try:
                 with self._blame("world", [lane]):
@@ -338,6 +350,28 @@ class Stage:
 
     def _fail(self, lane: Lane, reason: str, blame: str = "") -> None:
         self._finish(lane, reason, blame)
+
+    def _lose(self, slots: Collection[int], asked: Sequence[Lane], reasons: Mapping[int, str]) -> None:
+        """Run again, anew, what was in slots whose process ended.
+
+        What a call ``asked`` about may be what ended it (row -> reason): it runs again once, and alone, so that one
+        that ends every process it is given takes no other along twice.
+        """
+        called = {lane.slot: reasons.get(row, "") for row, lane in enumerate(asked)}
+        again: list[Program] = []
+        for slot in sorted(slots):
+            lane = self._lanes[slot]
+            if lane is None:
+                continue
+            if slot not in called:
+                again.append(lane.program)
+            elif not lane.program.lost:
+                lane.program.lost = lane.program.isolated = True
+                again.append(lane.program)
+            else:
+                self._fail(lane, f"{called[slot]} ({_LOST_AGAIN})", "world")
+            self._lanes[slot] = None
+        self._queue.extendleft(reversed(again))
 
     @contextmanager
     def _blame(self, whose: str, lanes: Sequence[Lane]) -> Iterator[None]:
