@@ -3,8 +3,9 @@
 Actions are the model's own; for a model that may leave the action space, wrap either in ``policies.clipped.Clipped``.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,7 +16,21 @@ from simeval.settings import whole
 from simeval.types import Array, Observation, WorldSpec
 
 
-class ChunkModel(Protocol):
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a chunk model says of ``n`` observations: ``chunk`` [n, H, A], and what it knows of it.
+
+    ``log_prob`` and ``entropy`` [n, H] (nats) of each action in it, given by models whose ``has_density`` is true;
+    ``extras``: name -> array [n, ...], as the model declares them.
+    """
+
+    chunk: Array
+    log_prob: Array | None = None
+    entropy: Array | None = None
+    extras: Mapping[str, Array] = field(default_factory=dict)
+
+
+class ChunkModel(ABC):
     """A function from observations to action chunks: what a learned policy has to offer."""
 
     horizon: int
@@ -25,10 +40,22 @@ class ChunkModel(Protocol):
     observation_keys: tuple[str, ...]
     fingerprint: str
     """Architecture, weights and settings, in one line."""
+    has_density: bool = False
+    """Whether predictions come with ``log_prob`` and ``entropy``."""
+    extras: Mapping[str, tuple[int, ...]] = {}
+    """Name -> shape per observation of the extras of every prediction (float32)."""
 
-    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> Array:
-        """Chunks ``[n, H, A]`` for ``n`` observations; row i a function of row i alone, at any one fixed ``n``."""
-        ...
+    def check(self, spec: WorldSpec) -> None:
+        """Raise ``ConfigError`` where the model does not fit a World; the default compares the actions."""
+        if spec.action_space.shape != (self.action_dim,):
+            raise ConfigError(
+                f"the model predicts actions of {self.action_dim} numbers; world {spec.name!r} takes "
+                f"{spec.action_space.shape}"
+            )
+
+    @abstractmethod
+    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> Prediction:
+        """Chunks for ``n`` observations; row i a function of row i alone, at any one fixed ``n``."""
 
 
 class _ChunkPolicy(Policy):
@@ -41,28 +68,39 @@ class _ChunkPolicy(Policy):
 
     def bind(self, spec: WorldSpec) -> Policy:
         """See ``Policy.bind``."""
-        if spec.action_space.shape != (self._model.action_dim,):
-            raise ConfigError(
-                f"the model predicts actions of {self._model.action_dim} numbers; world {spec.name!r} takes "
-                f"{spec.action_space.shape}"
-            )
+        self._model.check(spec)
         return super().bind(spec)
 
     def _predict(
         self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey], rows: np.ndarray
-    ) -> np.ndarray:
-        """Chunks for some rows, always sent as full batches: the last is filled up with copies of its first row."""
-        chunks = np.empty((len(rows), self._model.horizon, self._model.action_dim), dtype=np.float32)
+    ) -> dict[str, np.ndarray]:
+        """What :meth:`_blank` lists, for some rows, always sent as full batches: the last is filled up with its first.
+
+        A result is an array per name, [len(rows), …].
+        """
+        found = self._blank(len(rows))
         for begin in range(0, len(rows), self._batch_size):
             batch = rows[begin : begin + self._batch_size]
             padded = np.concatenate([batch, np.repeat(batch[:1], self._batch_size - len(batch))])
             shown = {key: observation[key][padded] for key in self.observation_keys}
             predicted = self._model.predict(shown, [instruction[i] for i in padded], [keys[i] for i in padded])
-            expected = (self._batch_size, *chunks.shape[1:])
-            if tuple(predicted.shape) != expected:
-                raise ValueError(f"the chunk model gave shape {tuple(predicted.shape)}, expected {expected}")
-            chunks[begin : begin + len(batch)] = np.asarray(predicted)[: len(batch)]
-        return chunks
+            parts = {"chunk": predicted.chunk, "log_prob": predicted.log_prob, "entropy": predicted.entropy}
+            for name, column in found.items():
+                value = parts[name] if name in parts else predicted.extras.get(name)
+                expected = (self._batch_size, *column.shape[1:])
+                if value is None or tuple(value.shape) != expected:
+                    got = "nothing" if value is None else f"shape {tuple(value.shape)}"
+                    raise ValueError(f"the chunk model gave {got} for {name}, expected {expected}")
+                column[begin : begin + len(batch)] = np.asarray(value)[: len(batch)]
+        return found
+
+    def _blank(self, n: int) -> dict[str, np.ndarray]:
+        """Room for everything that a prediction consists of."""
+        model, ahead = self._model, (n, self._model.horizon)
+        parts = {"chunk": np.zeros((*ahead, model.action_dim), dtype=np.float32)}
+        if model.has_density:
+            parts |= {name: np.zeros(ahead, dtype=np.float32) for name in ("log_prob", "entropy")}
+        return parts | {name: np.zeros((n, *shape), dtype=np.float32) for name, shape in model.extras.items()}
 
 
 class Chunked(_ChunkPolicy):
@@ -70,7 +108,7 @@ class Chunked(_ChunkPolicy):
 
     The queue lives in memory. Only episodes whose queue is empty are sent to the model, in batches of exactly
     ``batch_size`` rows, so that an action does not depend on who shares the batch. Reports the chunk being executed,
-    and ``replanned``: whether it was predicted at this very step.
+    its densities and extras where the model gives them, and ``replanned``: whether it was predicted at this very step.
     """
 
     def __init__(self, model: ChunkModel, execute: int, batch_size: int):
@@ -85,24 +123,28 @@ class Chunked(_ChunkPolicy):
         return f"Chunked execute={self._execute} batch_size={self._batch_size} of [{self._model.fingerprint}]"
 
     def initial_memory(self, n: int) -> Memory:
-        """``chunk`` [n, H, A] being executed, and ``cursor`` [n], the next action in it; all queues are empty."""
-        return {
-            "chunk": np.zeros((n, self._model.horizon, self._model.action_dim), dtype=np.float32),
-            "cursor": np.full(n, self._execute, dtype=np.int64),
-        }
+        """The prediction being executed, and ``cursor`` [n], the next action in it; all queues are empty."""
+        return {"prediction": self._blank(n), "cursor": np.full(n, self._execute, dtype=np.int64)}
 
     def act(
         self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
     ) -> PolicyStep:
         """See ``Policy.act``."""
-        chunk, cursor = memory["chunk"].copy(), memory["cursor"].copy()
+        held = {name: value.copy() for name, value in memory["prediction"].items()}
+        cursor = memory["cursor"].copy()
         empty = cursor >= self._execute
         rows = np.flatnonzero(empty)
-        chunk[rows] = self._predict(observation, instruction, keys, rows)
+        for name, value in self._predict(observation, instruction, keys, rows).items():
+            held[name][rows] = value
         cursor[rows] = 0
-        action = chunk[np.arange(len(cursor)), cursor]
+        at = np.arange(len(cursor)), cursor
         return PolicyStep(
-            action, {"chunk": chunk, "cursor": cursor + 1}, chunk=chunk.copy(), extras={"replanned": empty}
+            held["chunk"][at],
+            {"prediction": held, "cursor": cursor + 1},
+            log_prob=held["log_prob"][at] if self._model.has_density else None,
+            entropy=held["entropy"][at] if self._model.has_density else None,
+            chunk=held["chunk"].copy(),
+            extras={"replanned": empty, **{name: held[name].copy() for name in self._model.extras}},
         )
 
 
@@ -134,7 +176,8 @@ class Ensembled(_ChunkPolicy):
         self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
     ) -> PolicyStep:
         """See ``Policy.act``."""
-        chunk = self._predict(observation, instruction, keys, np.arange(len(keys)))
+        predicted = self._predict(observation, instruction, keys, np.arange(len(keys)))
+        chunk = predicted["chunk"]
         total = memory["total"] + self._weights[memory["count"]][..., None] * chunk
         count = memory["count"] + 1
         action = total[:, 0] / np.cumsum(self._weights)[count[:, :1] - 1]
@@ -142,4 +185,5 @@ class Ensembled(_ChunkPolicy):
             "total": np.concatenate([total[:, 1:], np.zeros_like(total[:, :1])], axis=1),
             "count": np.concatenate([count[:, 1:], np.zeros_like(count[:, :1])], axis=1),
         }
-        return PolicyStep(action.astype(np.float32), later, chunk=chunk)
+        extras = {name: predicted[name] for name in self._model.extras}
+        return PolicyStep(action.astype(np.float32), later, chunk=chunk, extras=extras)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from policies.basic import Constant, Uniform
-from policies.chunked import Chunked, Ensembled
+from policies.chunked import Chunked, ChunkModel, Ensembled, Prediction
 from policies.clipped import Clipped
 from policies.noisy import ActionNoise
 from policies.replay import Replay
@@ -28,7 +28,7 @@ from simeval.types import Observation, Rollout
 SPEC = ToySimulator(1).spec
 
 
-class ToyChunks:
+class ToyChunks(ChunkModel):
     """A chunk model that moves from the disc to the puck in equal parts; its low bits depend on the batch size."""
 
     horizon = 6
@@ -39,13 +39,13 @@ class ToyChunks:
     def __init__(self) -> None:
         self.batches: list[int] = []
 
-    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> np.ndarray:
+    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> Prediction:
         state = observation["state"]
         self.batches.append(len(state))
         towards = np.clip(state[:, 4:6] - state[:, 0:2], -0.4, 0.4) * (1 + 1e-6 * len(state))
         noise = np.stack([key.generator("chunk").standard_normal((self.horizon, 2)) for key in keys])
         ramp = np.linspace(1.0, 2.0, self.horizon)[None, :, None]
-        return np.clip(towards[:, None] * ramp + 0.01 * noise, -1, 1).astype(np.float32)
+        return Prediction(np.clip(towards[:, None] * ramp + 0.01 * noise, -1, 1).astype(np.float32))
 
 
 def keys(step: int, count: int, seed: int = 0) -> list[StepKey]:
@@ -183,8 +183,8 @@ class Fixed(Policy):
 class WildChunks(ToyChunks):
     """Leaves the action space."""
 
-    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> np.ndarray:
-        return 5.0 + super().predict(observation, instruction, keys)
+    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> Prediction:
+        return Prediction(5.0 + super().predict(observation, instruction, keys).chunk)
 
 
 def test_action_noise_drops_the_density_of_the_inner_action():
@@ -243,8 +243,8 @@ def test_a_chunk_model_of_other_actions_is_refused():
 class CountingChunks(ToyChunks):
     """Predicts, for every step ahead, the number of the prediction."""
 
-    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> np.ndarray:
-        return np.full((len(keys), self.horizon, 2), float(keys[0].step), dtype=np.float32)
+    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> Prediction:
+        return Prediction(np.full((len(keys), self.horizon, 2), float(keys[0].step), dtype=np.float32))
 
 
 def test_temporal_ensembling_weights_old_predictions_most():

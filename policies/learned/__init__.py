@@ -1,0 +1,1 @@
+"""What learned policies are made of: features, statistics, layers, checkpoints, demonstrations, training."""

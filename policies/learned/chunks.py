@@ -1,0 +1,91 @@
+"""A trained network as a model of chunks: keys become noise, fixed batches become predictions."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from policies.chunked import ChunkModel, Prediction
+from policies.learned import checkpoint
+from policies.learned.features import Inputs, channels_first, stacked_numbers
+from policies.learned.network import ChunkNetwork
+from simeval.errors import ConfigError
+from simeval.noise import StepKey, standard_normal
+from simeval.settings import whole
+from simeval.types import Observation, WorldSpec
+
+
+class NetworkChunks(ChunkModel):
+    """The chunk model of a checkpoint.
+
+    ``threads``: threads of torch on the CPU, on which low bits depend, so it is part of the fingerprint. ``samples``:
+    chunks drawn per observation; the first is executed, and the others give ``disagreement``, the standard deviation
+    over samples of an action, averaged over the chunk, in units of the demonstrations' standard deviation.
+    """
+
+    def __init__(
+        self, folder: str | Path, device: str = "cpu", threads: int = 1, samples: int = 1, compile: bool = False
+    ):
+        self._folder = Path(folder)
+        self._network: ChunkNetwork = checkpoint.load(self._folder)
+        self._device = _device(device)
+        self._threads = whole("threads", threads)
+        self._samples = whole("samples", samples)
+        self._network.to(self._device)
+        self._predict: Any = torch.compile(self._network.predict) if compile else self._network.predict
+        features = self._network.features
+        self.horizon, self.action_dim = features.horizon, features.action_dim
+        self.observation_keys = features.observation_keys
+        self.has_density = self._network.has_density
+        self.extras = {"disagreement": ()} if samples > 1 else {}
+        place = f"cpu threads={threads}" if self._device.type == "cpu" else f"{self._device.type} bf16"
+        self.fingerprint = (
+            f"{self._network.kind} {checkpoint.content_hash(self._folder)} {place} samples={samples} "
+            f"torch={torch.__version__}" + (" compiled" if compile else "")
+        )
+
+    def check(self, spec: WorldSpec) -> None:
+        """Raise ``ConfigError`` where the World gives something else than the network was trained on."""
+        self._network.features.check(spec)
+
+    @torch.no_grad()
+    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> Prediction:
+        """See ``ChunkModel.predict``."""
+        network = self._network
+        inputs = Inputs(
+            {key: channels_first(np.asarray(observation[key])) for key in network.features.images},
+            stacked_numbers(network.features, observation),
+            network.vocabulary.encode(instruction),
+        ).to(self._device)
+        noise = torch.from_numpy(
+            standard_normal(keys, (self._samples, *network.noise_shape), "chunk").astype(np.float32)
+        ).to(self._device)
+        torch.set_num_threads(self._threads)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
+            drawn = [self._predict(inputs, noise[:, sample]) for sample in range(self._samples)]
+        extras = {}
+        if self._samples > 1:
+            spread = torch.stack([each.chunk for each in drawn]).std(0) / network.action_statistics.scale
+            extras["disagreement"] = _array(spread.mean((1, 2)))
+        first = drawn[0]
+        log_prob, entropy = (None if part is None else _array(part) for part in (first.log_prob, first.entropy))
+        return Prediction(_array(first.chunk), log_prob, entropy, extras)
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.float().cpu().numpy()
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(
+            f"device={name} was asked for, but torch {torch.__version__} finds no CUDA device; use cpu or auto"
+        )
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device must be cpu, cuda or auto; received {name!r}") from None

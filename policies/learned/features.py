@@ -1,0 +1,147 @@
+"""What a learned policy reads and predicts, and the statistics that put both on one scale."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from simeval.errors import ConfigError
+from simeval.types import WorldSpec
+
+_LEAST_SCALE = 1e-6
+"""Standard deviations below this are those of a constant, which is shifted and not divided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The interface of a learned policy.
+
+    ``images``: observation key -> side [pixels] of square uint8 RGB images; ``numbers``: observation key -> length of a
+    vector; ``action_dim`` A; ``horizon`` H, actions in a chunk; ``control_dt`` [s] between two of them.
+    """
+
+    images: Mapping[str, int]
+    numbers: Mapping[str, int]
+    action_dim: int
+    horizon: int
+    control_dt: float
+
+    @property
+    def observation_keys(self) -> tuple[str, ...]:
+        """The observation keys that are read."""
+        return (*self.images, *self.numbers)
+
+    @property
+    def number_dim(self) -> int:
+        """The length of all vectors, one after the other."""
+        return sum(self.numbers.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON data."""
+        return {
+            "images": dict(self.images),
+            "numbers": dict(self.numbers),
+            "action_dim": self.action_dim,
+            "horizon": self.horizon,
+            "control_dt": self.control_dt,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Features":
+        """The inverse of :meth:`to_json`."""
+        return cls(
+            {str(key): int(side) for key, side in data["images"].items()},
+            {str(key): int(length) for key, length in data["numbers"].items()},
+            int(data["action_dim"]),
+            int(data["horizon"]),
+            float(data["control_dt"]),
+        )
+
+    def check(self, spec: WorldSpec) -> None:
+        """Raise ``ConfigError`` naming everything in which a World gives something else than what was learned from."""
+        spaces = spec.observation_space.spaces
+        wanted: dict[str, tuple[int, ...]] = {key: (side, side, 3) for key, side in self.images.items()}
+        wanted |= {key: (length,) for key, length in self.numbers.items()}
+        wrong = []
+        for key, shape in wanted.items():
+            if key not in spaces:
+                hint = f" (add cameras={key.removeprefix('image_')})" if key.startswith("image_") else ""
+                wrong.append(f"no observation {key!r}{hint}")
+            elif spaces[key].shape != shape:
+                wrong.append(f"observation {key!r} is {spaces[key].shape}, not {shape}")
+        if spec.action_space.shape != (self.action_dim,):
+            wrong.append(f"actions are {spec.action_space.shape}, not {(self.action_dim,)}")
+        if not np.isclose(spec.control_dt, self.control_dt, rtol=1e-6):
+            wrong.append(f"a control step is {spec.control_dt:g} s, not {self.control_dt:g} s")
+        if wrong:
+            raise ConfigError(
+                f"world {spec.name!r} does not fit what this policy was trained on: {'; '.join(wrong)}; "
+                f"the world gives: {', '.join(spaces)}"
+            )
+
+
+class Normaliser(nn.Module):
+    """``(x - mean) / scale`` per dimension; the statistics are part of the weights, and NaN until they are set."""
+
+    mean: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, length: int):
+        super().__init__()
+        self.register_buffer("mean", torch.full((length,), torch.nan))
+        self.register_buffer("scale", torch.full((length,), torch.nan))
+
+    def fit(self, rows: np.ndarray) -> None:
+        """Take the statistics of ``rows`` [n, length]; a constant dimension is only shifted."""
+        mean, scale = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
+        scale[scale < _LEAST_SCALE * np.maximum(1.0, np.abs(mean))] = 1.0
+        self.mean.copy_(torch.from_numpy(mean))
+        self.scale.copy_(torch.from_numpy(scale))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Raw values on the common scale."""
+        return (x - self.mean) / self.scale
+
+    def invert(self, x: torch.Tensor) -> torch.Tensor:
+        """The inverse of :meth:`forward`."""
+        return x * self.scale + self.mean
+
+    def problem(self) -> str | None:
+        """What is wrong with the statistics, or none."""
+        if not (torch.isfinite(self.mean).all() and torch.isfinite(self.scale).all()):
+            return "they are missing or not finite"
+        return None if (self.scale > 0).all() else "a scale is not positive"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a network sees: uint8 ``images`` [n, 3, side, side], raw ``numbers`` [n, P], ``tokens`` [n, W]."""
+
+    images: Mapping[str, torch.Tensor]
+    numbers: torch.Tensor
+    tokens: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def to(self, device: torch.device) -> "Inputs":
+        """The same on another device."""
+        return Inputs(
+            {key: value.to(device, non_blocking=True) for key, value in self.images.items()},
+            self.numbers.to(device, non_blocking=True),
+            self.tokens.to(device, non_blocking=True),
+        )
+
+
+def channels_first(images: np.ndarray) -> torch.Tensor:
+    """Images uint8 [n, H, W, 3] as a tensor [n, 3, H, W]."""
+    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, -1, 1)))
+
+
+def stacked_numbers(features: Features, observation: Mapping[str, Any]) -> torch.Tensor:
+    """The vectors of a batch, one after the other [n, P], float32."""
+    parts: Sequence[np.ndarray] = [np.asarray(observation[key], dtype=np.float32) for key in features.numbers]
+    return torch.from_numpy(np.concatenate(parts, axis=1)) if parts else torch.zeros(0)

@@ -1,0 +1,137 @@
+"""Layers of the policies: image tokens, and transformer blocks that read a context given as plain tensors."""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+Context = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Keys and values ``[n, heads, tokens, d / heads]`` and the additive mask ``[n, 1, 1, tokens]`` of one layer."""
+
+
+class FilmBlock(nn.Module):
+    """A residual convolution block whose features a condition scales and shifts (Perez et al. 2018, FiLM)."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int, condition: int):
+        super().__init__()
+        self.first = nn.Conv2d(channels_in, channels, 3, stride, 1)
+        self.second = nn.Conv2d(channels, channels, 3, 1, 1)
+        self.norms = nn.ModuleList(nn.GroupNorm(8, channels) for _ in range(2))
+        self.skip = nn.Conv2d(channels_in, channels, 1, stride)
+        self.film = nn.Linear(condition, 2 * channels)
+        nn.init.zeros_(self.film.weight)
+        nn.init.zeros_(self.film.bias)
+
+    def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        """``x`` [n, c, h, w] under ``condition`` [n, k]."""
+        scale, shift = self.film(condition)[..., None, None].chunk(2, 1)
+        h = functional.silu(self.norms[0](self.first(x)))
+        h = self.norms[1](self.second(h)) * (1 + scale) + shift
+        return functional.silu(h + self.skip(x))
+
+
+class Eye(nn.Module):
+    """A camera's images as tokens under an instruction: patches of a small residual network, and keypoints.
+
+    Keypoints are the expected positions of feature maps (spatial softmax; Levine et al. 2016), which place things more
+    finely than patches do.
+    """
+
+    def __init__(self, side: int, width: int, dim: int, keypoints: int = 32):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, width, 6, 4, 1), nn.GroupNorm(8, width), nn.SiLU())
+        self.fine = FilmBlock(width, 2 * width, 1, dim)
+        self.middle = FilmBlock(2 * width, 4 * width, 2, dim)
+        self.coarse = FilmBlock(4 * width, 4 * width, 2, dim)
+        self.keypoints = nn.Conv2d(2 * width, keypoints, 1)
+        self.from_keypoints = nn.Linear(2 * keypoints, dim)
+        self.from_patches = nn.Linear(4 * width, dim)
+        with torch.no_grad():
+            zeros = torch.zeros(1, dim)
+            self.patches = math.prod(
+                self.coarse(
+                    self.middle(self.fine(self.stem(torch.zeros(1, 3, side, side)), zeros), zeros), zeros
+                ).shape[2:]
+            )
+        self.place = nn.Parameter(0.02 * torch.randn(1, self.patches, dim))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of an image."""
+        return self.patches + 1
+
+    def forward(self, image: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        """Tokens [n, tokens, dim] of images [n, 3, side, side] in -1..1 under ``condition`` [n, dim]."""
+        fine = self.fine(self.stem(image), condition)
+        maps = self.keypoints(fine)
+        weight = maps.flatten(2).float().softmax(-1).view_as(maps)
+        down, right = (torch.linspace(-1, 1, size, device=image.device) for size in maps.shape[2:])
+        points = torch.cat([(weight.sum(3) * down).sum(2), (weight.sum(2) * right).sum(2)], 1)
+        coarse = self.coarse(self.middle(fine, condition), condition)
+        patches = self.from_patches(coarse.flatten(2).transpose(1, 2)) + self.place
+        return torch.cat([patches, self.from_keypoints(points)[:, None]], 1)
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block: self-attention, attention to a context if ``reads``, and a perceptron.
+
+    With ``conditioned``, a condition scales, shifts and gates its parts (Peebles and Xie 2023, adaptive layer norm).
+    """
+
+    def __init__(self, dim: int, heads: int, reads: bool = False, conditioned: bool = False):
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList(
+            nn.LayerNorm(dim, elementwise_affine=not conditioned) for _ in range(3 if reads else 2)
+        )
+        self.own = nn.Linear(dim, 3 * dim)
+        self.own_out = nn.Linear(dim, dim)
+        self.query = nn.Linear(dim, dim) if reads else None
+        self.read_out = nn.Linear(dim, dim) if reads else None
+        self.perceptron = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
+        self.modulation = nn.Linear(dim, 6 * dim) if conditioned else None
+        if self.modulation is not None:
+            nn.init.zeros_(self.modulation.weight)
+            nn.init.zeros_(self.modulation.bias)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        context: Context | None = None,
+        condition: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """``x`` [n, tokens, dim]; ``mask`` [n, 1, 1, tokens] is added to the attention; ``condition`` [n, dim]."""
+        if self.modulation is not None and condition is not None:
+            shift, scale, gate, shift2, scale2, gate2 = self.modulation(condition)[:, None].chunk(6, -1)
+        else:
+            shift = scale = gate = shift2 = scale2 = gate2 = torch.zeros((), device=x.device, dtype=x.dtype)
+        query, key, value = self.own(self.norms[0](x) * (1 + scale) + shift).chunk(3, -1)
+        attended = functional.scaled_dot_product_attention(
+            split(query, self.heads), split(key, self.heads), split(value, self.heads), attn_mask=mask
+        )
+        x = x + (1 + gate) * self.own_out(_joined(attended))
+        if context is not None and self.query is not None and self.read_out is not None:
+            keys, values, visible = context
+            read = functional.scaled_dot_product_attention(
+                split(self.query(self.norms[2](x)), self.heads), keys, values, attn_mask=visible
+            )
+            x = x + self.read_out(_joined(read))
+        return x + (1 + gate2) * self.perceptron(self.norms[1](x) * (1 + scale2) + shift2)
+
+
+def split(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """``x`` [n, tokens, dim] as [n, heads, tokens, dim / heads]."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _joined(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(1, 2).flatten(2)
+
+
+def sinusoids(time: torch.Tensor, dim: int, fastest: float = 1000.0) -> torch.Tensor:
+    """Sines and cosines [n, dim] of ``time`` [n] in 0..1 at geometric frequencies."""
+    frequencies = torch.exp(torch.linspace(0.0, math.log(fastest), dim // 2, device=time.device))
+    angles = time[:, None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], -1)

@@ -1,0 +1,47 @@
+"""Instructions as words: a vocabulary learned from the sentences of the demonstrations."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from simeval.errors import ConfigError
+
+PADDING, UNKNOWN = 0, 1
+
+
+def words_of(sentence: str) -> list[str]:
+    """A sentence's words, in lower case, without punctuation."""
+    return re.findall(r"[^\W_]+", sentence.lower())
+
+
+class Vocabulary:
+    """Words with numbers from 2; 0 is padding and 1 any other word."""
+
+    def __init__(self, words: Sequence[str], length: int):
+        self.words = tuple(words)
+        self.length = length
+        """Words in a sentence, at most."""
+        self._numbers = {word: number for number, word in enumerate(self.words, UNKNOWN + 1)}
+
+    @classmethod
+    def of(cls, sentences: Iterable[str]) -> "Vocabulary":
+        """The words of some sentences, and room for the longest."""
+        split = [words_of(sentence) for sentence in sentences]
+        return cls(sorted({word for words in split for word in words}), max(map(len, split), default=1) or 1)
+
+    def __len__(self) -> int:
+        """Numbers in use, padding and unknown included."""
+        return len(self.words) + UNKNOWN + 1
+
+    def encode(self, sentences: Sequence[str]) -> torch.Tensor:
+        """Numbers of the words [n, length], int64; ``ConfigError`` for a sentence that is too long or says nothing."""
+        rows = torch.zeros(len(sentences), self.length, dtype=torch.int64)
+        for row, sentence in enumerate(sentences):
+            words = words_of(sentence)
+            if not 0 < len(words) <= self.length:
+                raise ConfigError(
+                    f"the instruction {sentence!r} has {len(words)} words; this policy reads 1 to {self.length}"
+                )
+            rows[row, : len(words)] = torch.tensor([self._numbers.get(word, UNKNOWN) for word in words])
+        return rows

@@ -1,0 +1,164 @@
+"""A small vision-language-action policy: image and text tokens, and an action expert trained by flow matching.
+
+The design is that of pi0 (Black et al. 2024) at the size of a laptop: a context of words, image tokens and robot state,
+encoded once per observation, whose keys and values the action expert reads at every step of the flow (Lipman et al.
+2023). Keypoints and feature-wise conditioning by the sentence let two to ten million parameters, trained from nothing,
+place their hand by pixels.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from policies.learned.checkpoint import register
+from policies.learned.features import Features, Inputs
+from policies.learned.layers import Block, Context, Eye, sinusoids, split
+from policies.learned.network import ChunkNetwork, Predicted
+from policies.learned.words import PADDING, Vocabulary
+
+_MASKED = -1e4
+_LOG_STD = (-5.0, 1.0)
+
+
+class ActionExpert(nn.Module):
+    """Transformer over the H actions of a chunk that reads the context."""
+
+    def __init__(self, features: Features, dim: int, heads: int, depth: int, outputs: int):
+        super().__init__()
+        self.enter = nn.Linear(features.action_dim, dim)
+        self.place = nn.Parameter(0.02 * torch.randn(1, features.horizon, dim))
+        self.blocks = nn.ModuleList(Block(dim, heads, reads=True, conditioned=True) for _ in range(depth))
+        self.leave = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, outputs))
+
+    def forward(self, actions: torch.Tensor, context: list[Context], condition: torch.Tensor) -> torch.Tensor:
+        """``actions`` [n, H, A] under ``condition`` [n, dim]; returns [n, H, outputs]."""
+        x = self.enter(actions) + self.place
+        for block, read in zip(self.blocks, context, strict=True):
+            x = block(x, context=read, condition=condition)
+        return self.leave(x)
+
+
+@register
+class VisionLanguageAction(ChunkNetwork):
+    """The policy's network. ``head``: ``flow``, or ``gaussian``, whose densities are known (trees and RL need them).
+
+    ``steps``: Euler steps of the flow; ``draws``: points of the flow trained per observation, which share its context.
+    Attention to the context is computed from :meth:`encode`'s plain tensors; nothing is cached in the module.
+    """
+
+    kind = "vla"
+
+    def __init__(
+        self,
+        features: Features,
+        vocabulary: Vocabulary,
+        head: str = "flow",
+        dim: int = 192,
+        heads: int = 4,
+        depth: int = 3,
+        context_depth: int = 2,
+        width: int = 32,
+        steps: int = 5,
+        draws: int = 4,
+    ):
+        settings: dict[str, Any] = {
+            "head": head,
+            "dim": dim,
+            "heads": heads,
+            "depth": depth,
+            "context_depth": context_depth,
+            "width": width,
+            "steps": steps,
+            "draws": draws,
+        }
+        super().__init__(features, vocabulary, settings)
+        if head not in ("flow", "gaussian"):
+            raise ValueError(f"head must be flow or gaussian; received {head!r}")
+        self.has_density = head == "gaussian"
+        self.noise_shape = (features.horizon, features.action_dim)
+        self.words = nn.Embedding(len(vocabulary), dim, padding_idx=PADDING)
+        self.word_place = nn.Parameter(0.02 * torch.randn(1, vocabulary.length, dim))
+        self.sentence = nn.ModuleList(Block(dim, heads) for _ in range(2))
+        self.sentence_norm = nn.LayerNorm(dim)
+        self.eyes = nn.ModuleList(Eye(side, width, dim) for side in features.images.values())
+        self.body = nn.Sequential(nn.Linear(features.number_dim, dim), nn.SiLU(), nn.Linear(dim, dim))
+        self.context = nn.ModuleList(Block(dim, heads) for _ in range(context_depth))
+        self.context_norm = nn.LayerNorm(dim)
+        self.reads = nn.ModuleList(nn.Linear(dim, 2 * dim) for _ in range(depth))
+        self.time = nn.Sequential(nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, dim))
+        outputs = features.action_dim if head == "flow" else 2 * features.action_dim
+        self.expert = ActionExpert(features, dim, heads, depth, outputs)
+
+    def encode(self, inputs: Inputs) -> tuple[list[Context], torch.Tensor]:
+        """The context of ``n`` observations: what each layer of the expert reads of it, and a summary [n, dim]."""
+        hidden = inputs.tokens == PADDING
+        words = self.words(inputs.tokens) + self.word_place
+        mask = torch.zeros_like(hidden, dtype=words.dtype).masked_fill(hidden, _MASKED)[:, None, None]
+        for block in self.sentence:
+            words = block(words, mask)
+        words = self.sentence_norm(words)
+        shown = (~hidden).to(words.dtype)[..., None]
+        said = (words * shown).sum(1) / shown.sum(1)
+        parts = [words]
+        for eye, image in zip(self.eyes, inputs.images.values(), strict=True):
+            parts.append(eye(image.to(said.dtype) / 127.5 - 1, said))
+        if self.features.numbers:
+            parts.append(self.body(self.number_statistics(inputs.numbers))[:, None])
+        x = torch.cat(parts, 1)
+        mask = functional.pad(mask, (0, x.shape[1] - mask.shape[-1]))
+        for block in self.context:
+            x = block(x, mask)
+        x = self.context_norm(x)
+        context: list[Context] = []
+        for read in self.reads:
+            key, value = read(x).chunk(2, -1)
+            context.append((split(key, self.settings["heads"]), split(value, self.settings["heads"]), mask))
+        return context, said + x[:, -1]
+
+    def velocity(
+        self, action: torch.Tensor, time: torch.Tensor, context: list[Context], summary: torch.Tensor
+    ) -> torch.Tensor:
+        """d action / d time [n, H, A] of the flow from noise (time 0) to data (time 1), on the common scale."""
+        moment = self.time(sinusoids(time, summary.shape[-1]).to(summary.dtype))
+        return self.expert(action, context, functional.silu(moment + summary))
+
+    def loss(self, inputs: Inputs, action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """See ``ChunkNetwork.loss``: the flow-matching error, or the negative log-density per number."""
+        target = self.action_statistics(action)
+        context, summary = self.encode(inputs)
+        if self.settings["head"] == "gaussian":
+            mean, log_std = self._gaussian(context, summary)
+            return (((target - mean) / log_std.exp()) ** 2 / 2 + log_std).mean()
+        draws = self.settings["draws"]
+        context = [(k.repeat_interleave(draws, 0), v.repeat_interleave(draws, 0), m.repeat_interleave(draws, 0))
+                   for k, v, m in context]  # fmt: skip
+        target, summary = target.repeat_interleave(draws, 0), summary.repeat_interleave(draws, 0)
+        noise = torch.randn(target.shape, generator=generator, device=target.device)
+        time = torch.rand(len(target), generator=generator, device=target.device)
+        point = torch.lerp(noise, target, time[:, None, None])
+        return ((self.velocity(point, time, context, summary).float() - (target - noise)) ** 2).mean()
+
+    def predict(self, inputs: Inputs, noise: torch.Tensor) -> Predicted:
+        """See ``ChunkNetwork.predict``."""
+        context, summary = self.encode(inputs)
+        if self.settings["head"] == "gaussian":
+            mean, log_std = self._gaussian(context, summary)
+            chunk = self.action_statistics.invert(mean + log_std.exp() * noise)
+            scaled = log_std + self.action_statistics.scale.log()
+            log_prob = (-(noise**2) / 2 - scaled - math.log(2 * math.pi) / 2).sum(-1)
+            entropy = (scaled + math.log(2 * math.pi * math.e) / 2).sum(-1)
+            return Predicted(chunk, log_prob, entropy.expand_as(log_prob))
+        x, steps = noise, self.settings["steps"]
+        for step in range(steps):
+            time = torch.full((len(x),), step / steps, device=x.device)
+            x = x + self.velocity(x, time, context, summary).float() / steps
+        return Predicted(self.action_statistics.invert(x))
+
+    def _gaussian(self, context: list[Context], summary: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        query = torch.zeros(len(summary), *self.noise_shape, device=summary.device, dtype=summary.dtype)
+        mean, log_std = self.expert(query, context, functional.silu(summary)).float().chunk(2, -1)
+        low, high = _LOG_STD
+        return mean, low + (high - low) * torch.sigmoid(log_std)
