@@ -189,7 +189,7 @@ def hosted_toy(num_slots: int) -> World:
 
 
 def test_a_hosted_world_conforms() -> None:
-    assert_conforms(check_world(hosted_toy, steps=40))
+    assert_conforms(check_world(hosted_toy, tasks=["push-left"], steps=15))
 
 
 # Losses
@@ -230,9 +230,9 @@ def test_a_rollout_that_always_ends_its_process_is_an_error_of_the_world_and_the
             assert_same(one, other)
 
 
-@pytest.mark.parametrize("way", ["hang", "stop"])
+@pytest.mark.parametrize("way", ["hang", pytest.param("stop", marks=pytest.mark.slow)])
 def test_a_worker_that_does_not_answer_is_killed_at_its_deadline(way: str, tmp_path: Path) -> None:
-    config = {**COUNTER, "deadly": [1, 4], "way": way, "once": str(tmp_path)}
+    config = {**COUNTER, "deadly": [4], "way": way, "once": str(tmp_path)}
     world = HostedWorld(config, processes=2, deadline=2.0)
     try:
         episodes = counted(world)
@@ -242,16 +242,17 @@ def test_a_worker_that_does_not_answer_is_killed_at_its_deadline(way: str, tmp_p
         assert_same(one, other)
     again = HostedWorld({**config, "once": None}, processes=1, deadline=2.0)
     try:
-        (lost,) = [episode for episode in counted(again, 3) if episode.status == "error"]
+        (lost,) = [episode for episode in counted(again, 5) if episode.status == "error"]
     finally:
         again.close()
     assert "did not answer to 'step' within 2 s and was killed" in lost.error
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
-def test_workers_killed_and_stopped_from_outside_while_a_run_is_going_change_nothing(sent: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("sent", "due"), [(signal.SIGKILL, {3: 0, 15: 1, 19: 2}), (signal.SIGSTOP, {9: 1})], ids=["killed", "stopped"]
+)
+def test_workers_lost_while_a_run_is_going_change_nothing(sent: signal.Signals, due: dict[int, int]) -> None:
     world = HostedWorld({**TOY, "num_slots": 6}, processes=3, deadline=2.0)
-    due = {3: 0, 15: 1}
     seen = 0
 
     def disturb(episode: Episode) -> None:
@@ -261,7 +262,7 @@ def test_workers_killed_and_stopped_from_outside_while_a_run_is_going_change_not
             os.kill(world.pids[due[seen]], sent)
 
     try:
-        first = world.pids[:2]
+        first = [world.pids[index] for index in due.values()]
         with Engine({"world": world}, {"world": toy_policies()}, MemoryStore(), on_episode=disturb) as engine:
             episodes = engine.run(toy_study(world))
         assert not set(first) & set(world.pids)

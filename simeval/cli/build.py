@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -17,7 +18,7 @@ from simeval.host.target import makes
 from simeval.host.world import DEADLINE
 from simeval.policy import Policy
 from simeval.protocols import Study
-from simeval.settings import whole
+from simeval.settings import positive, whole
 from simeval.types import canonical_json
 from simeval.world import World
 
@@ -100,7 +101,7 @@ def build_world(entry: Any, **changes: Any) -> World:
         _named_here.add(host["python"])
     return HostedWorld(
         arguments,
-        processes=max(whole("host.processes", host["processes"], 0), 1),
+        processes=max(host["processes"], 1),
         python=host["python"],
         deadline=host["deadline"],
         label=what,
@@ -116,7 +117,10 @@ def host_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
     for key in given:
         if key not in settings:
             raise unknown("setting of host", key, settings)
-    return settings | dict(given)
+    settings |= dict(given)
+    whole("host.processes", settings["processes"], 0)
+    positive("host.deadline", settings["deadline"])
+    return settings
 
 
 def rebuild_world(entry: DictConfig, **changes: Any) -> World:
@@ -138,12 +142,20 @@ def rebuild_world(entry: DictConfig, **changes: Any) -> World:
         check({key: value for key, value in arguments.items() if key not in _NOT_ARGUMENTS})
         return build_world(arguments | {"host": None}, **changes)
     # What the World needs may exist in that interpreter alone; the worker refuses what is no World.
-    if python not in (*_named_here, *os.environ.get(_TRUSTED, "").split(os.pathsep)):
+    if python not in {*_named_here, *_installed_pythons(), *os.environ.get(_TRUSTED, "").split(os.pathsep)}:
         raise ConfigError(
-            f"the run's world {entry.get('name', '')!r} was hosted in {python}, an interpreter that the run folder "
-            f"names and nobody here did; if it is yours, say so by {_TRUSTED}={python}"
+            f"the run's world {entry.get('name', '')!r} was hosted in {python}, which only the run folder says; "
+            f"if that interpreter is yours, say so by the environment variable {_TRUSTED}={python}"
         )
     return build_world(arguments, **changes)
+
+
+def _installed_pythons() -> set[str]:
+    """Interpreters that the configurations of this installation name."""
+    entries = resources.files("configs").joinpath("world").iterdir()
+    loaded = [OmegaConf.create(entry.read_text()) for entry in entries if entry.name.endswith(".yaml")]
+    named = {OmegaConf.select(entry, "host.python") for entry in loaded}
+    return {python for python in named if python is not None}
 
 
 def build_policies(config: DictConfig, worlds: Mapping[str, World]) -> dict[str, dict[str, Policy]]:

@@ -86,7 +86,7 @@ class WorkerProcess:
         self._asked, self._seconds = method, seconds
         self._until = time.monotonic() + seconds
         try:
-            self._channel.send(self._number, [method, arguments], arrays, seconds)
+            self._channel.send(self._number, [method, arguments], arrays, self._until)
         except (Closed, Overdue) as error:
             self._lose(error)
 

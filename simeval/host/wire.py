@@ -45,29 +45,28 @@ class Channel:
         self._socket = connection
         self._outgoing, self._incoming = Segment(outgoing), Segment(incoming)
         self._alive = alive
+        self._timeout: float | None = None
         self._buffer = bytearray()
         self._sent: Layout | None = None
         self._received: Layout = []
 
     def send(
-        self,
-        number: int,
-        message: Any,
-        arrays: Mapping[str, np.ndarray] = _NO_ARRAYS,
-        seconds: float | None = None,
+        self, number: int, message: Any, arrays: Mapping[str, np.ndarray] = _NO_ARRAYS, until: float | None = None
     ) -> None:
-        """Send a message; ``Closed`` or ``Overdue`` where the other side does not take it."""
+        """Send a message; ``Closed`` or ``Overdue`` where the other side does not take it until then (``receive``)."""
         layout: Layout | None = self._outgoing.write(arrays) if arrays else []
         if arrays:
             layout, self._sent = (None if layout is self._sent else layout), layout
         frame = pack([number, message, layout])
-        self._socket.settimeout(seconds)
-        try:
-            self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
-        except TimeoutError:
-            raise Overdue from None
-        except OSError:
-            raise Closed from None
+        rest = memoryview(_LENGTH.pack(len(frame)) + frame)
+        while rest:
+            self._wait_at_most(until)
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except TimeoutError:
+                self._look()
+            except OSError:
+                raise Closed from None
 
     def receive(self, until: float | None = None) -> tuple[int, Any, dict[str, np.ndarray]]:
         """The next message: its number, what it says, and its arrays; waits until ``time.monotonic()`` is ``until``."""
@@ -87,17 +86,11 @@ class Channel:
 
     def _read(self, count: int, until: float | None) -> bytes:
         while len(self._buffer) < count:
-            patience = None
-            if until is not None:
-                patience = min(until - time.monotonic(), _PATIENCE)
-                if patience <= 0:
-                    raise Overdue
-            self._socket.settimeout(patience)
+            self._wait_at_most(until)
             try:
                 chunk = self._socket.recv(max(_CHUNK, count - len(self._buffer)))
             except TimeoutError:
-                if not self._alive():
-                    raise Closed from None
+                self._look()
                 continue
             except OSError:
                 raise Closed from None
@@ -107,3 +100,18 @@ class Channel:
         data = bytes(self._buffer[:count])
         del self._buffer[:count]
         return data
+
+    def _wait_at_most(self, until: float | None) -> None:
+        """Let the socket's next operation end by ``until``, and soon enough to look after the other process."""
+        seconds = None
+        if until is not None:
+            seconds = min(until - time.monotonic(), _PATIENCE)
+            if seconds <= 0:
+                raise Overdue
+        if seconds != self._timeout:
+            self._socket.settimeout(seconds)
+            self._timeout = seconds
+
+    def _look(self) -> None:
+        if not self._alive():
+            raise Closed

@@ -1,6 +1,7 @@
 """A World whose slots live in worker processes, maybe of another Python interpreter: the host's end."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,8 @@ class HostedWorld(World):
         """See ``World.step``."""
         self.check_slots(slots)
         self._check_begun(slots)
-        self.check_actions(slots, actions, keys)
+        if len(self._workers) > 1:  # one alone refuses before anything moves
+            self.check_actions(slots, actions, keys)
         action = np.asarray(actions)
         return self._advance("step", slots, lambda rows: ({"keys": _keys(keys, rows)}, {"action": action[rows]}))
 
@@ -350,16 +352,18 @@ class HostedWorld(World):
                 columns[f"observation/{key}"] = np.zeros((count, *(space.shape or ())), space.dtype)
             columns["reward"] = np.zeros(count)
             columns.update({name: np.zeros(count, bool) for name in ("terminated", "truncated", "success")})
-        observation, signals, flags = {}, {}, {}
+        parts: dict[str, dict[str, Any]] = {"observation": {}, "signals": {}, "": {}}
         for name, column in columns.items():
-            kind, _, key = name.partition("/")
-            if kind == "observation":
-                observation[key] = column
-            elif kind == "signals":
-                signals[key] = column
-            else:
-                flags[name] = column
-        return TimeStep(observation, **flags, signals=signals, failures=failures, lost=lost)
+            kind, key = _parted(name)
+            parts[kind][key] = column
+        return TimeStep(parts["observation"], **parts[""], signals=parts["signals"], failures=failures, lost=lost)
+
+
+@lru_cache(maxsize=4096)
+def _parted(name: str) -> tuple[str, str]:
+    """Kind and key of an array's name: ``observation/state``, ``signals/contact``, ``reward``."""
+    kind, slash, key = name.partition("/")
+    return (kind, key) if slash else ("", kind)
 
 
 def _keys(keys: Sequence[StepKey], rows: Sequence[int]) -> list[list[Any]]:
