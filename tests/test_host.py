@@ -262,10 +262,10 @@ def test_workers_lost_while_a_run_is_going_change_nothing(sent: signal.Signals, 
             os.kill(world.pids[due[seen]], sent)
 
     try:
-        first = [world.pids[index] for index in due.values()]
+        first = world.pids
         with Engine({"world": world}, {"world": toy_policies()}, MemoryStore(), on_episode=disturb) as engine:
             episodes = engine.run(toy_study(world))
-        assert not set(first) & set(world.pids)
+        assert [pid != was for pid, was in zip(world.pids, first, strict=True)] == [i in due.values() for i in range(3)]
     finally:
         world.close()
     for one, other in zip(toy_reference(), episodes, strict=True):

@@ -115,12 +115,21 @@ class WorkerProcess:
         self.send(method, arguments, arrays, seconds)
         return self.collect()
 
+    def leave(self) -> None:
+        """Ask the worker to close what it holds, without waiting; one that is still building is not asked."""
+        if self.is_ready and self._reason is None:
+            with contextlib.suppress(Lost):
+                self.send("close", {}, seconds=_CLOSING)
+
     def close(self) -> None:
         """Let the worker close what it holds, and end it; killed if it does not. Closing twice is harmless."""
         if self._reason is None:
+            if self._asked != "close":
+                self.leave()
             with contextlib.suppress(Exception):  # whatever it says, it ends now
-                self.call("close", {}, seconds=_CLOSING)
-                self._process.wait(_CLOSING)
+                if self._asked == "close":
+                    self.collect()
+                    self._process.wait(_CLOSING)
             self.kill("it was closed")
 
     def kill(self, reason: str) -> None:

@@ -65,13 +65,19 @@ class Channel:
                 rest = rest[self._socket.send(rest) :]
             except TimeoutError:
                 self._look()
+            except BlockingIOError:
+                raise Overdue from None
             except OSError:
                 raise Closed from None
 
     def receive(self, until: float | None = None) -> tuple[int, Any, dict[str, np.ndarray]]:
         """The next message: its number, what it says, and its arrays; waits until ``time.monotonic()`` is ``until``."""
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, until))
-        number, message, layout = unpack(self._read(length, until))
+        self._fill(_LENGTH.size, until)
+        (length,) = _LENGTH.unpack_from(self._buffer)
+        end = _LENGTH.size + length
+        self._fill(end, until)  # nothing is taken before all is there: one that is interrupted here may ask again
+        number, message, layout = unpack(bytes(self._buffer[_LENGTH.size : end]))
+        del self._buffer[:end]
         if layout is None:
             layout = self._received
         elif layout:
@@ -84,7 +90,8 @@ class Channel:
         self._outgoing.close()
         self._incoming.close()
 
-    def _read(self, count: int, until: float | None) -> bytes:
+    def _fill(self, count: int, until: float | None) -> None:
+        """Have at least ``count`` bytes in the buffer."""
         while len(self._buffer) < count:
             self._wait_at_most(until)
             try:
@@ -92,22 +99,22 @@ class Channel:
             except TimeoutError:
                 self._look()
                 continue
+            except BlockingIOError:
+                raise Overdue from None
             except OSError:
                 raise Closed from None
             if not chunk:
                 raise Closed
             self._buffer += chunk
-        data = bytes(self._buffer[:count])
-        del self._buffer[:count]
-        return data
 
     def _wait_at_most(self, until: float | None) -> None:
-        """Let the socket's next operation end by ``until``, and soon enough to look after the other process."""
+        """Let the socket's next operation end by ``until``, and soon enough to look after the other process.
+
+        Later than that it does not wait, and takes what is there already.
+        """
         seconds = None
         if until is not None:
-            seconds = min(until - time.monotonic(), _PATIENCE)
-            if seconds <= 0:
-                raise Overdue
+            seconds = max(min(until - time.monotonic(), _PATIENCE), 0.0)
         if seconds != self._timeout:
             self._socket.settimeout(seconds)
             self._timeout = seconds

@@ -187,6 +187,8 @@ class HostedWorld(World):
     def close(self) -> None:
         """See ``World.close``."""
         for worker in self._workers:
+            worker.leave()
+        for worker in self._workers:
             worker.close()
 
     # Asking the workers
