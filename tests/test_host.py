@@ -331,6 +331,8 @@ def test_workers_end_with_the_process_that_started_them(sent: signal.Signals) ->
         pids = [int(word) for word in parent.stdout.readline().split()]
         assert len(pids) == 2, parent.stderr.read()
     assert all(_alive(pid) for pid in pids)
+    if sent == signal.SIGKILL:
+        os.kill(pids[0], signal.SIGSTOP)  # even one that cannot do anything about it itself
     parent.send_signal(sent)
     parent.wait()
     until = time.monotonic() + 10

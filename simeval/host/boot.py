@@ -12,6 +12,7 @@ if __name__ == "__main__" and sys.path[0] == __file__.rpartition("/")[0]:
 import importlib.machinery
 import importlib.util
 import json
+from typing import Any, Dict  # noqa: UP035 (an older interpreter cannot read dict[str, str])
 
 REFUSED = 78
 """Exit code: the last line on standard error says what this interpreter lacks."""
@@ -21,17 +22,17 @@ _NEEDED = ("numpy", "gymnasium", "msgpack")
 class Packages:
     """An import finder for some top-level packages alone, each in the folder that it is said to lie in."""
 
-    def __init__(self, folders):  # type: ignore[no-untyped-def]
+    def __init__(self, folders: Dict[str, str]) -> None:  # noqa: UP006
         self._folders = folders
 
-    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """See ``importlib.abc.MetaPathFinder``."""
         if path is None and name in self._folders:
             return importlib.machinery.PathFinder.find_spec(name, [self._folders[name]])
         return None
 
 
-def main(given):  # type: ignore[no-untyped-def]
+def main(given: Dict[str, Any]) -> None:  # noqa: UP006
     """Make simeval importable and hand over to the worker."""
     if sys.version_info < (3, 11):  # noqa: UP036
         found = ".".join(str(part) for part in sys.version_info[:3])
@@ -50,7 +51,7 @@ def main(given):  # type: ignore[no-untyped-def]
     serve(*given["descriptors"], bound=given["bound"])
 
 
-def _refuse(text):  # type: ignore[no-untyped-def]
+def _refuse(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
     raise SystemExit(REFUSED)
