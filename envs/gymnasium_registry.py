@@ -29,8 +29,9 @@ def register(module: str) -> None:
     try:
         import_module(module)
     except ModuleNotFoundError as error:
-        if error.name in _EXTRAS:
-            raise MissingPackageError(*_EXTRAS[error.name]) from error
+        package = (error.name or "").partition(".")[0]
+        if package in _EXTRAS:
+            raise MissingPackageError(*_EXTRAS[package]) from error
         raise UnsupportedError(f"the module {module!r}, which registers environments, is missing: {error}") from error
 
 

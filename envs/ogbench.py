@@ -96,7 +96,7 @@ class OGBench(SimulatorWorld):
             tasks=tasks,
             build=self._simulator_of,
             observation_space=gymnasium.spaces.Dict(spaces),
-            action_space=Box(-1.0, 1.0, (5,), np.float32),
+            action_space=_actions(),
             control_dt=float(bare.control_timestep()),
             dynamics=dynamics,
             fingerprint=f"{dynamics}; cameras {list(views.cameras)} {views.size} px {render_profile}",
@@ -138,14 +138,16 @@ class OGBench(SimulatorWorld):
         return _OGBenchSimulator(task, env, True, self._views)
 
 
+def _actions() -> Box:
+    return Box(-1.0, 1.0, (5,), np.float32, seed=0)
+
+
 class _Settled:
     """Every ``sample()`` of the action space gives the same action; the package makes a new space for each."""
 
     @property
     def action_space(self) -> Box:
-        space = super().action_space  # type: ignore[misc]
-        space.seed(0)
-        return space
+        return _actions()
 
 
 class _OGBenchSimulator(MujocoSimulator):
