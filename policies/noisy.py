@@ -16,7 +16,9 @@ class ActionNoise(Wrapper):
 
     ``sigma`` is the standard deviation in units of half the range of each action dimension (of 1 where it is
     unbounded), one number or one per dimension. What the inner policy says of its own density does not hold for the
-    noisy action and is dropped; its chunk and extras are passed on. Layers of noise inside one another are independent.
+    noisy action and is dropped; its chunk and extras are passed on. The undisturbed action is reported as ``intended``
+    [n, A]: what a learner should do in the states that the noise leads to (Laskey et al. 2017, DART). Layers of noise
+    inside one another are independent.
     """
 
     def __init__(self, policy: Policy, sigma: float | Sequence[float]):
@@ -51,7 +53,8 @@ class ActionNoise(Wrapper):
         half_range = np.where(np.isfinite(high - low), (high - low) / 2, 1.0)
         noise = self._sigma * half_range * standard_normal(keys, space.shape, *self._event)
         action = np.clip(np.asarray(inner.action) + noise, low, high).astype(space.dtype)
-        return PolicyStep(action, inner.memory, chunk=inner.chunk, extras=inner.extras)
+        intended = inner.extras.get("intended", np.asarray(inner.action, dtype=space.dtype))
+        return PolicyStep(action, inner.memory, chunk=inner.chunk, extras={**inner.extras, "intended": intended})
 
 
 def _layers(policy: Policy) -> int:

@@ -20,6 +20,7 @@ from simeval.errors import ConfigError
 from simeval.noise import Key, StepKey
 from simeval.types import WorldSpec
 
+torch.set_num_threads(1)  # tests run side by side
 FEATURES = Features({"image_front": 32}, {"proprio": 3}, action_dim=2, horizon=4, control_dt=0.05)
 SENTENCES = ("push the red puck", "reach for the blue zone")
 SPEC = WorldSpec(

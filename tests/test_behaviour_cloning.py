@@ -1,0 +1,164 @@
+"""Learning from traces: splits by episode, chunks that end with the episode, trainings that go on where they stood."""
+
+import dataclasses
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from policies.learned.behaviour_cloning import BehaviourCloning, Recipe, schedule
+from policies.learned.demonstrations import Demonstrations
+from policies.noisy import ActionNoise
+from policies.vla import VisionLanguageAction
+from simeval.errors import ConfigError
+from simeval.evaluation import evaluate
+from simeval.reader import Run
+from simeval.testing import ToyExpert, ToySimulator
+from simeval.types import TimeStep
+from simeval.wrappers import Delegate
+
+torch.set_num_threads(1)  # tests run side by side
+KEYS = ("image_top", "state")
+
+
+class Seen(Delegate):
+    """The toy simulator with a picture of where its disc is."""
+
+    def __init__(self) -> None:
+        super().__init__(ToySimulator(4))
+        picture = gymnasium.spaces.Box(0, 255, (24, 24, 3), np.uint8)
+        self.observation_space = gymnasium.spaces.Dict({**self.observation_space.spaces, "image_top": picture})
+
+    def _shown(self, step: TimeStep) -> TimeStep:
+        state = np.asarray(step.observation["state"])
+        images = np.zeros((len(state), 24, 24, 3), np.uint8)
+        at = np.clip((state[:, :2] + 1) * 12, 0, 23).astype(int)
+        images[np.arange(len(state)), at[:, 1], at[:, 0]] = 255
+        return dataclasses.replace(step, observation={**step.observation, "image_top": images})
+
+    def reset(self, *arguments):
+        return self._shown(super().reset(*arguments))
+
+    def step(self, *arguments):
+        return self._shown(super().step(*arguments))
+
+    def restore(self, *arguments):
+        return self._shown(super().restore(*arguments))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path = tmp_path_factory.mktemp("demonstrations") / "run"
+    evaluate(Seen(), {"clean": ToyExpert(), "noisy": ActionNoise(ToyExpert(), 0.2)}, episodes=12, path=path)
+    return Run(path)
+
+
+def demonstrations(run: Run, **changes) -> Demonstrations:
+    return Demonstrations([run], KEYS, 4, 0.1, **{"validation": 0.25, **changes})
+
+
+def test_the_split_is_by_episode_and_stays_as_more_is_recorded(run: Run) -> None:
+    data = demonstrations(run)
+    train, held = ({e.id for e in part} for part in (data.training, data.validation))
+    assert train
+    assert held
+    assert not train & held
+    assert train | held == {e.id for e in run if e.succeeded}
+    fewer = demonstrations(run, tasks=[data.training[0].rollout.start.task])
+    assert {e.id for e in fewer.validation} <= held
+
+
+def test_a_chunk_is_what_was_meant_from_then_on_and_ends_with_the_episode(run: Run) -> None:
+    data = demonstrations(run, memory=20_000)
+    by_observation: dict[bytes, list[tuple[np.ndarray, np.ndarray]]] = {}  # paired episodes share their first
+    for episode in data.training:
+        noisy = episode.rollout.policy == "noisy"
+        meant = episode.policy["intended"] if noisy else episode.action
+        for step in range(episode.length):
+            ahead = np.minimum(np.arange(step, step + 4), episode.length - 1)
+            state = episode.observation["state"][step].astype(np.float32).tobytes()
+            by_observation.setdefault(state, []).append((meant[ahead], episode.observation["image_top"][step]))
+    seen = 0
+    for batch, _ in zip(data.batches(8), range(40), strict=False):
+        for row in range(8):
+            candidates = by_observation[batch.inputs.numbers[row].numpy().tobytes()]
+            image = batch.inputs.images["image_top"][row].permute(1, 2, 0).numpy()
+            assert any(
+                np.array_equal(batch.action[row].numpy(), action) and np.array_equal(image, seen_there)
+                for action, seen_there in candidates
+            )
+            seen += 1
+    assert seen == 320
+
+
+@pytest.mark.parametrize("memory", [20_000, 1 << 30])
+def test_batches_are_a_function_of_their_place(run: Run, memory: int) -> None:
+    first = [batch.action for batch, _ in zip(demonstrations(run, memory=memory).batches(8), range(30), strict=False)]
+    for begin in (0, 7, 29):
+        again = next(demonstrations(run, memory=memory).batches(8, begin))
+        torch.testing.assert_close(again.action, first[begin], rtol=0, atol=0)
+
+
+def training(run: Run, folder: Path, steps: int = 8, **changes) -> BehaviourCloning:
+    data = demonstrations(run)
+    torch.manual_seed(0)
+    network = VisionLanguageAction(data.features, data.vocabulary, "flow", 32, 2, 1, 1, 8)
+    recipe = Recipe(steps, batch_size=8, warmup=2, save_every=4, validate_every=4, **changes)
+    return BehaviourCloning(network, data, recipe, folder)
+
+
+def quiet(step: int, values: object) -> None:
+    pass
+
+
+def test_a_training_that_is_gone_on_with_ends_where_one_that_was_not_interrupted_does(run: Run, tmp_path: Path) -> None:
+    whole = training(run, tmp_path / "whole")
+    whole.run(quiet)
+    part = training(run, tmp_path / "part")
+    part.run(quiet, steps=4)
+    again = training(run, tmp_path / "part")
+    again.resume()
+    assert again.step == 4
+    again.run(quiet)
+    for name, value in whole.network.state_dict().items():
+        torch.testing.assert_close(again.network.state_dict()[name], value, rtol=0, atol=0, msg=name)
+    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == (
+        tmp_path / "part" / "model.safetensors"
+    ).read_bytes()
+    with pytest.raises(ConfigError, match="another training"):
+        training(run, tmp_path / "part", learning_rate=1e-2).resume()
+    with pytest.raises(ConfigError, match="no training to go on with"):
+        training(run, tmp_path / "nothing").resume()
+
+
+def test_training_lowers_the_error_on_episodes_that_it_never_saw(run: Run, tmp_path: Path) -> None:
+    cloning = training(run, tmp_path / "learn", steps=120, learning_rate=3e-3)
+    told: dict[int, dict[str, float]] = {}
+    cloning.fit_statistics()
+    before = cloning.validation_error()
+    cloning.run(lambda step, values: told.setdefault(step, {}).update(values))
+    assert cloning.validation_error() < 0.7 * before
+    assert told[120]["validation_error"] == pytest.approx(cloning.validation_error())
+
+
+def test_every_saved_checkpoint_is_shown_to_who_judges_it(run: Run, tmp_path: Path) -> None:
+    shown: list[Path] = []
+    cloning = training(run, tmp_path / "judged")
+    cloning.run(quiet, evaluate=lambda folder: shown.append(folder) or {"success": 0.5})
+    assert shown == [tmp_path / "judged"] * 2
+
+
+def test_the_schedule_rises_and_falls() -> None:
+    values = [schedule(step, 10, 100) for step in range(101)]
+    assert values[0] < values[5] < values[9]
+    assert values[9] == max(values)
+    assert values[100] == 0.01
+
+
+def test_what_is_not_there_to_learn_from_is_named(run: Run) -> None:
+    with pytest.raises(ConfigError, match="image_wrist"):
+        Demonstrations([run], ("image_wrist",), 4, 0.1)
+    with pytest.raises(ConfigError, match="no successful episode"):
+        demonstrations(run, tasks=["nothing"])
