@@ -13,7 +13,6 @@ from envs.capture import Capture
 from envs.libero.conventions import Convention, axis_angle
 from envs.libero.suites import Task, load_libero, quiet
 from envs.rendering import RendererPool
-from simeval.errors import ConfigError
 from simeval.noise import Key, StepKey
 from simeval.simulator import Simulator, SimulatorStep
 from simeval.types import Start
@@ -43,8 +42,9 @@ class View:
 class LiberoSimulator(Simulator):
     """A scene kept over many episodes. Everything but the constructor works on one loaded model."""
 
-    def __init__(self, task: Task, view: View, renderers: RendererPool):
-        self._task, self._view, self._renderers = task, view, renderers
+    def __init__(self, task: Task, view: View, renderers: RendererPool, film: RendererPool):
+        """``renderers`` draw what policies see, ``film`` what people do."""
+        self._task, self._view, self._renderers, self._film = task, view, renderers, film
         self._drawing = False
         with quiet(), global_draws(0):
             self._env = env = _build(task)
@@ -64,11 +64,6 @@ class LiberoSimulator(Simulator):
         self._states = task.initial_states()
         self._capture = Capture(self._model, self._data, {"env": env}, ("robosuite", "libero"))
         self._pristine = self._capture.save()
-
-    @property
-    def initial_states(self) -> int:
-        """How many fixed initial states there are."""
-        return len(self._states)
 
     def reset(self, start: Start, key: StepKey) -> SimulatorStep:
         """See ``Simulator.reset``."""
@@ -112,7 +107,7 @@ class LiberoSimulator(Simulator):
 
     def render(self) -> np.ndarray:
         """See ``Simulator.render``."""
-        return self._draw("agentview", _PICTURE_SIZE)
+        return self._film.render(self._task.name, self._model, self._data, "agentview", _PICTURE_SIZE)
 
     def close(self) -> None:
         """See ``Simulator.close``."""
@@ -122,11 +117,6 @@ class LiberoSimulator(Simulator):
         if start.index is None:
             assert start.seed is not None
             return int(Key(start.seed).stream("start").event("libero").integers(2**32))
-        if not 0 <= start.index < len(self._states):
-            raise ConfigError(
-                f"LIBERO task {self._task.name!r} has the fixed initial states 0..{len(self._states) - 1}; "
-                f"received index {start.index}"
-            )
         return self._view.convention.placement(start.index)
 
     def _place(self) -> Mapping[str, np.ndarray]:
@@ -195,13 +185,10 @@ class LiberoSimulator(Simulator):
         def picture(cache: Mapping[str, Any]) -> np.ndarray:
             if not self._drawing:  # nobody sees what happens before the episode
                 return np.zeros((size, size, 3), dtype=np.uint8)
-            return self._draw(CAMERAS[camera], size)
+            return self._renderers.render(self._task.name, self._model, self._data, CAMERAS[camera], size)
 
         sensor = observables.sensor(modality="image")(picture)
         return observables.Observable(name=_image_name(camera), sensor=sensor, sampling_rate=CONTROL_FREQ)
-
-    def _draw(self, camera: str, size: int) -> np.ndarray:
-        return self._renderers.render(self._task.name, self._model, self._data, camera, size)
 
 
 @contextlib.contextmanager

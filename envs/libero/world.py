@@ -33,7 +33,8 @@ class Libero(SimulatorWorld):
     fixtures, NaN for those of another task), ``eef`` (pose) and ``contacts`` (their number).
 
     Actions ``[7]`` are LIBERO's: changes of the gripper's position and rotation in -1..1, and the fingers. An episode
-    goes on after success; the engine ends it. ``max_simulators`` loaded scenes are kept (0.3 GB and some seconds each).
+    goes on after success; the engine ends it. ``max_simulators`` loaded scenes are kept, one per slot by default (each
+    takes half a gigabyte, and some seconds to load).
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class Libero(SimulatorWorld):
         self._convention = chosen
         self._cap = chosen.caps[base_of(suite)]
         self._fixed = initial_states == "fixed"
+        self._fixed_counts: dict[str, int] = {}
         self._renderers = RendererPool(render_profile, capacity=2)
+        self._film = RendererPool("fast", capacity=1)
         objects = tuple(sorted({item for each in self._tasks.values() for item in each.objects}))
         self._view = View(chosen, shown, objects)
         poses = {key: ((7,), np.dtype(np.float64)) for key in (*(f"object_{item}" for item in objects), "eef")}
@@ -99,7 +102,7 @@ class Libero(SimulatorWorld):
         fresh = super().starts(task, count, seed)
         if not self._fixed:
             return fresh
-        fixed = min(count, len(self._tasks[task].initial_states()))
+        fixed = min(count, self._fixed_count(task))
         return [Start(task, self._tasks[task].instruction, index=index) for index in range(fixed)] + fresh[fixed:]
 
     def horizon(self, task: str) -> int:
@@ -115,15 +118,27 @@ class Libero(SimulatorWorld):
                     f"a LIBERO episode begins from a fixed state's index or from a seed; received {start}; "
                     "use World.starts(task, count, seed) or World.start(task, seed)"
                 )
+            self.check_task(start.task)
+            if start.index is not None and not 0 <= start.index < self._fixed_count(start.task):
+                raise ConfigError(
+                    f"LIBERO task {start.task!r} has the fixed initial states 0..{self._fixed_count(start.task) - 1}; "
+                    f"received index {start.index}"
+                )
         return super().reset(slots, starts, keys)
 
     def close(self) -> None:
         """See ``World.close``."""
         super().close()
         self._renderers.close()
+        self._film.close()
+
+    def _fixed_count(self, task: str) -> int:
+        if task not in self._fixed_counts:
+            self._fixed_counts[task] = len(self._tasks[task].initial_states())
+        return self._fixed_counts[task]
 
     def _build_simulator(self, task: str) -> Simulator:
-        return LiberoSimulator(self._tasks[task], self._view, self._renderers)
+        return LiberoSimulator(self._tasks[task], self._view, self._renderers, self._film)
 
     def _observation_space(self) -> gymnasium.spaces.Dict:
         side = self._convention.image_size
