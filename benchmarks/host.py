@@ -150,7 +150,7 @@ def workers() -> dict[str, float]:
     try:
         for world in worlds:
             begin(world)
-        one, two = best(*map(stepper, worlds), blocks=40, count=3)
+        one, two = best(*map(stepper, worlds), blocks=20, count=3)
     finally:
         for world in worlds:
             world.close()
