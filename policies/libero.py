@@ -76,17 +76,17 @@ class LiberoPickPlace(Policy):
 
     def _goal(self, phase: int, state: np.ndarray, held: np.ndarray, bowl: bool) -> np.ndarray:
         """Where the gripper is to be [m]."""
-        grasp = state[9:12] + ([0, self.rim, self.rim_height] if bowl else [0, 0, self.grasp_height])
-        place = state[16:19] - [held[0], held[1], 0]
+        grasp = state[9:12] + np.array([0, self.rim, self.rim_height] if bowl else [0, 0, self.grasp_height])
+        place = state[16:19] - np.array([held[0], held[1], 0])
         if phase == _ABOVE:
-            return grasp + [0, 0, self.hover]
+            return grasp + np.array([0, 0, self.hover])
         if phase in (_DOWN, _CLOSE):
             return grasp
         if phase == _LIFT:
             return np.array([state[0], state[1], place[2] + self.release_height + self.hover])
         if phase in (_CARRY, _RETREAT):
-            return place + [0, 0, self.release_height + self.hover]
-        return place + [0, 0, self.release_height]
+            return place + np.array([0, 0, self.release_height + self.hover])
+        return place + np.array([0, 0, self.release_height])
 
     def _arrived(self, phase: int, steps: int, position: np.ndarray, goal: np.ndarray) -> bool:
         if phase in _WAIT:
