@@ -43,7 +43,7 @@ class Interpreter:
         if found is None:
             raise ConfigError(
                 f"host.python={python}: there is no such program; name the python of a virtual environment, "
-                "e.g. /path/to/venv/bin/python"
+                "e.g. /path/to/venv/bin/python; LIBERO's is made by: make libero"
             )
         path = os.path.abspath(found)  # links stay as they are: a virtual environment's python is one
         return cls(path, path != os.path.abspath(sys.executable))
