@@ -196,7 +196,7 @@ def test_a_run_goes_from_the_command_line_to_a_report(tmp_path: Path) -> None:
 
 
 def test_an_absent_interpreter_is_told_with_what_makes_it() -> None:
-    with pytest.raises(ConfigError, match="nowhere/python.*make libero"):
+    with pytest.raises(ConfigError, match=r"nowhere/python.*make libero"):
         HostedWorld({"_target_": "envs.libero.Libero", "num_slots": 1}, python="nowhere/python", label="world 'libero'")
 
 
