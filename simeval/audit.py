@@ -1,21 +1,21 @@
-"""Whether a recorded episode is what the index says: every attribute, the shapes of all arrays, and the outcome."""
+"""Whether recorded episodes are what the index says: every value of their rows, all arrays' shapes, the outcomes."""
 
 import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g, h5o, h5s
 
 from simeval.episode import Episode
 from simeval.errors import TraceError
 from simeval.metrics import EpisodeSummary, summarise
 from simeval.reader import Run
-from simeval.trace import storable
+from simeval.shard import episode_row
+from simeval.shard_reader import Shard, ShardArray
 from simeval.types import Rollout
 
 _FLAGS = ("terminated", "truncated", "success")
-_ROWS_BEYOND_LENGTH = {"observation": 1, "signals": 1, "policy": 0}
 
 
 def indexed_rollout(run: Run, rollout_id: str) -> Rollout:
@@ -40,77 +40,68 @@ def _checked(run: Run, rollout_id: str, read: Any) -> Any:
     return found
 
 
-def audit(group: h5py.Group, episode: Episode) -> np.ndarray | None:
-    """Check a recorded episode against what the index says of it; returns its success ``[T]``, or none of an error.
+def audit(shard: Shard, episodes: Mapping[int, Episode]) -> Iterator[tuple[Episode, np.ndarray | None]]:
+    """Check rows of a shard against what the index says of them; gives each with its success ``[T]``, none of an error.
 
-    Raises ``ValueError`` or ``KeyError`` that says what disagrees. The arrays of an error may be cut anywhere, and are
-    not looked at.
+    Raises ``TraceError`` that says what disagrees, naming the episode where it is one's alone. The arrays of errors
+    are not looked at.
     """
-    for name, value in episode.attrs.items():
-        claimed, found = storable(value), _attribute(group.id, name)
-        if claimed != found and not (claimed != claimed and found != found):
-            raise ValueError(f"its {name} is {found!r} in the trace and {claimed!r} in the index; one was altered")
-    if episode.status != "done":
-        return None
+    claimed = {row: episode_row(episode.rollout, episode.ending) for row, episode in episodes.items()}
+    for name in next(iter(claimed.values()), ()):
+        found = shard.table(name)
+        for row, values in claimed.items():
+            if not _same(found[row], values[name]):
+                raise _altered(
+                    shard, episodes[row], f"its {name} is {found[row]!r} in the trace and {values[name]!r} in the index"
+                )
+    by_layout: dict[int, list[int]] = defaultdict(list)
+    for row, episode in episodes.items():
+        if episode.status == "done":
+            by_layout[int(shard.layout[row])].append(row)
+        else:
+            yield episode, None
+    for layout, rows in by_layout.items():
+        yield from _audit_layout(shard, layout, {row: episodes[row] for row in rows})
+
+
+def _audit_layout(
+    shard: Shard, layout: int, episodes: Mapping[int, Episode]
+) -> Iterator[tuple[Episode, np.ndarray | None]]:
     for name in ("action", *_FLAGS):
-        _check_rows(_dataset(group.id, name), name, episode.length, flags=name in _FLAGS)
-    for name, beyond in _ROWS_BEYOND_LENGTH.items():
-        if name.encode() in group.id:
-            _check_group(h5g.open(group.id, name.encode()), name, episode.length + beyond)
-    reward, success = _column(group, "reward"), _column(group, "success")
-    held = episode.ending.held if episode.rollout.parent is not None else 0
-    summary = summarise(reward, success, episode.ending.success_hold, held)
-    if not agree(summary, episode.summary):
-        raise ValueError(f"its arrays give {shown(summary)}, its attributes say {shown(episode.summary)}")
-    return success
+        data = shard.column(layout, name).data
+        if name in _FLAGS and (len(data.shape) > 1 or data.dtype != np.bool_):
+            raise _misshapen(shard, data, "a truth value a step")
+    reward = shard.column(layout, "reward")
+    if len(reward.data.shape) > 1 or reward.data.dtype.kind not in "fiub":
+        raise _misshapen(shard, reward.data, "a number a step")
+    rewards = reward.data.read(0, reward.data.shape[0])
+    successes = shard.column(layout, "success").data.read(0, len(rewards))
+    for row, episode in episodes.items():
+        begin = int(reward.starts[row])
+        steps = slice(begin, begin + episode.length)
+        held = episode.ending.held if episode.rollout.parent is not None else 0
+        try:
+            summary = summarise(rewards[steps], successes[steps], episode.ending.success_hold, held)
+        except (TypeError, ValueError) as error:
+            raise _altered(shard, episode, f"its outcome cannot be computed ({error})") from None
+        if not agree(summary, episode.summary):
+            raise _altered(shard, episode, f"its arrays give {shown(summary)}, its row says {shown(episode.summary)}")
+        yield episode, successes[steps]
 
 
-def _attribute(group: h5g.GroupID, name: str) -> Any:
-    """An attribute read through the low-level interface, which costs half of ``group.attrs[name]``."""
-    try:
-        attribute = h5a.open(group, name.encode())
-    except KeyError:
-        raise KeyError(f"it has no attribute {name!r}") from None
-    value = np.empty(attribute.shape, attribute.dtype)
-    attribute.read(value)
-    item = value.item()
-    return item.decode() if isinstance(item, bytes) else item
+def _same(found: Any, claimed: Any) -> bool:
+    return found == claimed or (found != found and claimed != claimed)
 
 
-def _dataset(group: h5g.GroupID, name: str) -> h5d.DatasetID:
-    try:
-        return h5d.open(group, name.encode())
-    except KeyError:
-        raise KeyError(f"it has no array {name!r}") from None
+def _altered(shard: Shard, episode: Episode, what: str) -> TraceError:
+    return TraceError(f"{shard.path}: episode {episode.id} is not what was recorded: {what}; one was altered")
 
 
-def _check_rows(dataset: h5d.DatasetID, name: str, rows: int, flags: bool = False) -> None:
-    shape = dataset.shape
-    if not shape or shape[0] != rows or (flags and len(shape) > 1):
-        raise ValueError(f"its {name} has shape {shape}; expected {rows} rows")
-    if flags and dataset.dtype != np.bool_:
-        raise ValueError(f"its {name} is {dataset.dtype}, not bool")
-
-
-def _check_group(group: h5g.GroupID, path: str, rows: int) -> None:
-    for name in group:
-        found = h5o.open(group, name)
-        inner = f"{path}/{name.decode()}"
-        if isinstance(found, h5d.DatasetID):
-            _check_rows(found, inner, rows)
-        elif isinstance(found, h5g.GroupID):
-            _check_group(found, inner, rows)
-
-
-def _column(group: h5py.Group, name: str) -> np.ndarray:
-    """A dataset read through the low-level interface, which costs a third of ``group[name][...]``."""
-    dataset = _dataset(group.id, name)
-    array = np.empty(dataset.shape, dataset.dtype)
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"its {name} is {array.dtype}, not numbers")
-    if array.size:
-        dataset.read(h5s.ALL, h5s.ALL, array)
-    return array
+def _misshapen(shard: Shard, data: ShardArray, expected: str) -> TraceError:
+    return TraceError(
+        f"{shard.path}: array {data.name} is {data.dtype} of shape {data.shape}, and should be {expected}; the file "
+        "was altered"
+    )
 
 
 def agree(found: EpisodeSummary, claimed: EpisodeSummary) -> bool:

@@ -1,8 +1,7 @@
 """A finished episode: its rollout, how it ended, and its arrays, read from memory or lazily from the trace."""
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from simeval.codec import pack, unpack
 from simeval.errors import TraceError
 from simeval.metrics import EpisodeSummary
-from simeval.tape import Frames, Recorded
+from simeval.tape import Recorded
 from simeval.types import Rollout, Snapshot
 
 
@@ -36,14 +35,13 @@ class Ending:
 
     def to_json(self) -> dict[str, Any]:
         """The same as JSON data."""
-        return asdict(self)
+        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        return data | {"summary": {item.name: getattr(self.summary, item.name) for item in fields(self.summary)}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Ending":
         """The inverse of :meth:`to_json`."""
-        fields = dict(data)
-        fields["summary"] = EpisodeSummary(**fields["summary"])
-        return cls(**fields)
+        return cls(**{**data, "summary": EpisodeSummary(**data["summary"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +74,16 @@ class Checkpoint:
         return cls(content["step"], Snapshot.from_bytes(content["snapshot"]), content["memory"], content["held"])
 
 
+def window(path: str, rows: int, begin: int, end: int | None) -> slice:
+    """Rows ``begin:end`` (to the last without ``end``) of an array of ``rows``; ``IndexError`` if it has not all."""
+    stop = rows if end is None else end
+    if not 0 <= begin <= stop <= rows:
+        raise IndexError(f"{path} has {rows} rows; rows {begin} to {stop} were asked for")
+    return slice(begin, stop)
+
+
 class ArraySource:
-    """Where an episode's arrays are: in memory. ``ShardSource`` in ``simeval.trace`` reads them from a file."""
+    """Where an episode's arrays are: in memory. ``simeval.shard_source`` reads them from a file."""
 
     def __init__(self, arrays: Recorded, checkpoints: Mapping[int, bytes] | None = None):
         self.arrays = arrays
@@ -87,10 +93,10 @@ class ArraySource:
         """Paths of the arrays."""
         return list(self.arrays)
 
-    def read(self, path: str) -> np.ndarray:
-        """One array; ``KeyError`` where there is none."""
+    def read(self, path: str, begin: int = 0, end: int | None = None) -> np.ndarray:
+        """Rows ``begin:end`` of one array, all by default; ``KeyError`` where there is none."""
         array = self.arrays[path]
-        return array.array() if isinstance(array, Frames) else array
+        return array[window(path, array.shape[0], begin, end)]
 
     def checkpoint_steps(self) -> list[int]:
         """Steps at which a checkpoint was kept."""
@@ -174,10 +180,12 @@ class Episode:
         """The undiscounted return."""
         return self.ending.summary.total_reward
 
-    @property
-    def attrs(self) -> dict[str, Any]:
-        """The HDF5 attributes of the episode's group."""
-        return episode_attrs(self.rollout, self.ending)
+    def window(self, path: str, begin: int, end: int) -> np.ndarray:
+        """Rows ``begin:end`` of one array (``"action"``, ``"observation/state"``, …), no others being read.
+
+        ``IndexError`` where it has fewer, ``KeyError`` where there is no such array.
+        """
+        return self.source.read(path, begin, end)
 
     @property
     def observation(self) -> Mapping[str, np.ndarray]:
@@ -218,29 +226,3 @@ class Episode:
     def success(self) -> np.ndarray:
         """``[T]`` bool: the goal holds after the step."""
         return self.source.read("success")
-
-
-def episode_attrs(rollout: Rollout, ending: Ending) -> dict[str, Any]:
-    """The HDF5 attributes of an episode's group (schema ``simeval-trace/1``).
-
-    ``rollout`` and ``ending`` (JSON) say everything; the others repeat what a person looks for in an HDF5 viewer.
-    """
-    return {
-        "rollout": json.dumps(rollout.to_json()),
-        "ending": json.dumps(ending.to_json()),
-        "task": rollout.start.task,
-        "instruction": rollout.start.instruction,
-        "policy": rollout.policy,
-        "status": ending.status,
-        "success": ending.summary.success,
-        "length": ending.summary.length,
-        "return": ending.summary.total_reward,
-    }
-
-
-def ending_of(attrs: Mapping[str, Any]) -> tuple[Rollout, Ending]:
-    """The inverse of :func:`episode_attrs`."""
-    return (
-        Rollout.from_json(json.loads(str(attrs["rollout"]))),
-        Ending.from_json(json.loads(str(attrs["ending"]))),
-    )

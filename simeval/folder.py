@@ -15,7 +15,8 @@ from simeval.errors import TraceError
 from simeval.noise import NOISE_LAYOUT
 from simeval.provenance import git_commit, hardware, versions
 from simeval.reader import Run
-from simeval.trace import SCHEMA, lock_folder
+from simeval.shard import SCHEMA
+from simeval.trace import lock_folder
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,10 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from sys import intern
 from typing import Literal
 
-import h5py
+import numpy as np
 
 from simeval.arms import Arm
 from simeval.audit import agree, audit, indexed_episode, indexed_rollout, shown
@@ -16,15 +15,12 @@ from simeval.episode import Episode
 from simeval.errors import TraceError
 from simeval.metrics import EpisodeSummary
 from simeval.reader import Run
-from simeval.trace import open_shard
+from simeval.shard_reader import open_shard
 from simeval.types import Rollout, canonical_json
 
 COUNTED, ERROR, SOLVED_AT_RESET, DROPPED, PENDING = "counted", "error", "solved at reset", "dropped", "pending"
 REPEATED = "repeated"
 """What became of a requested rollout; only ``counted`` ones and, in the second denominator, errors enter a rate."""
-
-_EPISODES_PER_OPEN = 256
-"""HDF5 remembers some 25 KB of every group it has visited until its file is closed, so large shards are reopened."""
 
 Measure = Literal["success", "return"]
 """What an episode is judged by: its success, or its return where the World defines no success."""
@@ -100,8 +96,8 @@ def pair_key(rollout: Rollout) -> bytes:
 def read_outcomes(run: Run) -> list[Outcome]:
     """The outcome of every rollout requested, in the order asked.
 
-    Each sealed episode's reward and success are read once, shard by shard, and nothing else of it is kept. Raises
-    ``TraceError`` naming the episode where its arrays, its attributes and the index disagree, and where one is gone.
+    Rewards and successes are read once, shard by shard, and nothing else of an episode is kept. Raises ``TraceError``
+    where the arrays, the table and the index disagree, naming the episode if it is one's alone, and where one is gone.
 
     Rollouts that differ in nothing but the snapshots they keep are one episode: the first that finished stands for
     them, and the others are ``repeated``. Raises ``TraceError`` naming them where such episodes ended differently.
@@ -115,30 +111,21 @@ def read_outcomes(run: Run) -> list[Outcome]:
 
 
 def _recorded(run: Run) -> Iterator[Outcome]:
-    place: dict[str, Path] = {}
-    for path in sorted((run.path / "traces").glob("*.h5")):
-        with open_shard(path, run.run_id) as file:
-            place.update(dict.fromkeys(file, path))  # an error run again stands in a later shard
-    by_shard: dict[Path, list[str]] = defaultdict(list)
-    for name, path in place.items():
-        by_shard[path].append(name)
-    for path, names in by_shard.items():
-        for begin in range(0, len(names), _EPISODES_PER_OPEN):
-            with open_shard(path, run.run_id) as file:
-                for name in names[begin : begin + _EPISODES_PER_OPEN]:
-                    if name not in run:
-                        raise TraceError(f"{path} holds episode {name}, which the run's index does not know")
-                    yield _outcome(path, file, indexed_episode(run, name))
+    seen: set[str] = set()
+    for path in sorted((run.path / "traces").glob("*.h5"), reverse=True):  # an error run again is in a later shard
+        with open_shard(path, run.run_id) as shard:
+            episodes: dict[int, Episode] = {}
+            for row, name in enumerate(shard.ids):
+                if name not in run:
+                    raise TraceError(f"{path} holds episode {name}, which the run's index does not know")
+                if name not in seen:
+                    episodes[row] = indexed_episode(run, name)
+            seen.update(shard.ids)
+            for episode, success in audit(shard, episodes):
+                yield _outcome(episode, success)
 
 
-def _outcome(path: Path, file: h5py.File, episode: Episode) -> Outcome:
-    try:
-        success = audit(file[episode.id], episode)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise TraceError(f"{path}: episode {episode.id} is not what was recorded: {error}") from None
-    except (KeyError, OSError, RuntimeError) as error:
-        detail = error.args[0] if error.args else error
-        raise TraceError(f"{path}: episode {episode.id} cannot be read ({detail}); the file was altered") from None
+def _outcome(episode: Episode, success: np.ndarray | None) -> Outcome:
     ending, outcome = episode.ending, Outcome.of(episode.rollout, ERROR, episode.error)
     if success is None:
         return replace(outcome, success_hold=ending.success_hold, blame=ending.blame)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simeval.episode import ArraySource, Episode
+from simeval.episode import ArraySource, Ending, Episode
 from simeval.errors import TraceError, unknown
+from simeval.index import Index
 from simeval.metrics import summarise
-from simeval.trace import Index, ShardSource, entry_ending, read_episodes
+from simeval.shard_source import ShardSource, read_episodes
 from simeval.types import Rollout
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Run:
         shard, place = self._sealed[rollout_id]
         entry = self._index.line(place)
         source = ShardSource(self.path / "traces" / shard, rollout_id, self.run_id)
-        return Episode(Rollout.from_json(entry["rollout"]), entry_ending(entry), source)
+        return Episode(Rollout.from_json(entry["rollout"]), Ending.from_json(entry["ending"]), source)
 
     def __iter__(self) -> Iterator[Episode]:
         return (self[rollout_id] for rollout_id in self._finished())

@@ -7,7 +7,6 @@ from typing import IO
 
 from simeval.episode import ArraySource, Episode
 from simeval.reader import Run
-from simeval.tape import Frames
 from simeval.trace import TraceWriter
 from simeval.types import Rollout
 from simeval.video import write_video
@@ -109,7 +108,7 @@ class RunStore(Store):
             frames = arrays.pop(path)
             target = self._videos / episode.id / f"{path.removeprefix('observation/')}.mp4"
             target.unlink(missing_ok=True)  # of an episode that a kill kept from being sealed
-            images = frames.array() if isinstance(frames, Frames) else frames
+            images = frames[:]
             if len(images):
                 write_video(target, images, self._films[episode.rollout.world])
         episode.source = ArraySource(arrays, episode.source.checkpoints)

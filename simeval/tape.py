@@ -20,6 +20,11 @@ PER_OBSERVATION = ("observation/", "signals/")
 """Paths with one row per observation (T + 1); all others have one row per action (T)."""
 
 
+def rows_of(path: str, length: int) -> int:
+    """The rows that an array has in an episode of ``length`` actions."""
+    return length + 1 if path.startswith(PER_OBSERVATION) else length
+
+
 @dataclass(frozen=True, slots=True)
 class Frames:
     """A large array ``[length, *shape]`` as zlib-compressed chunks of ``rows_per_chunk`` rows (the last one padded)."""
@@ -29,14 +34,15 @@ class Frames:
     rows_per_chunk: int
     chunks: tuple[bytes, ...]
 
-    def array(self) -> np.ndarray:
-        """The array itself."""
-        out = np.empty(self.shape, self.dtype)
-        for index, chunk in enumerate(self.chunks):
-            rows = np.frombuffer(zlib.decompress(chunk), self.dtype).reshape(self.rows_per_chunk, *self.shape[1:])
-            begin = index * self.rows_per_chunk
-            end = min(begin + self.rows_per_chunk, self.shape[0])
-            out[begin:end] = rows[: end - begin]
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """Some rows, of which only the chunks they are in are decompressed."""
+        begin, end, _ = rows.indices(self.shape[0])
+        out = np.empty((max(0, end - begin), *self.shape[1:]), self.dtype)
+        for first in range(begin - begin % self.rows_per_chunk, end, self.rows_per_chunk):
+            raw = zlib.decompress(self.chunks[first // self.rows_per_chunk])
+            chunk = np.frombuffer(raw, self.dtype).reshape(self.rows_per_chunk, *self.shape[1:])
+            low, high = max(begin, first), min(end, first + self.rows_per_chunk)
+            out[low - begin : high - begin] = chunk[low - first : high - first]
         return out
 
 
@@ -75,7 +81,8 @@ class _FrameColumn:
         if self._filled:
             self._hand_over()
         shape = (length, *self._chunk.shape[1:])
-        chunks = tuple(future.result() for future in self._done)
+        needed = -(-length // self._rows_per_chunk)  # an action that the World broke on leaves a row more
+        chunks = tuple(future.result() for future in self._done[:needed])
         return Frames(shape, self._chunk.dtype, self._rows_per_chunk, chunks)
 
     def _hand_over(self) -> None:
@@ -137,10 +144,9 @@ class Tape:
         length = int(self._rows[slot])
         out: dict[str, np.ndarray | Frames] = {}
         for path, key in self._paths[slot].items():
-            rows = length + 1 if path.startswith(PER_OBSERVATION) else length
-            out[path] = self._blocks[key][slot, :rows].copy()
+            out[path] = self._blocks[key][slot, : rows_of(path, length)].copy()
         for path, column in self._frames[slot].items():
-            out[path] = column.finish(length + 1 if path.startswith(PER_OBSERVATION) else length)
+            out[path] = column.finish(rows_of(path, length))
         self.begin([slot])
         return out
 

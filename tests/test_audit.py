@@ -31,10 +31,17 @@ def copy(recorded: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(recorded, tmp_path / "copy"))
 
 
-def _shard(folder: Path) -> tuple[Path, str]:
+def _shard(folder: Path) -> tuple[Path, str, int]:
+    """A trace file, and the id and table row of an episode in it that succeeded."""
     path = next((folder / "traces").glob("*.h5"))
     with h5py.File(path) as file:
-        return path, next(name for name in file if file[name].attrs["success"])
+        row = int(np.flatnonzero(file["episodes/success"][...])[0])
+        return path, file["episodes/id"][row].decode(), row
+
+
+def _steps(file: h5py.File, row: int) -> slice:
+    begin = int(file["episodes/action_row"][row])
+    return slice(begin, begin + int(file["episodes/length"][row]))
 
 
 def _rewritten(group: h5py.Group, name: str, change: Callable[[np.ndarray], Any]) -> None:
@@ -43,26 +50,38 @@ def _rewritten(group: h5py.Group, name: str, change: Callable[[np.ndarray], Any]
     group[name] = change(array)
 
 
-ARRAYS: dict[str, Callable[[h5py.Group], None]] = {
-    "success is false": lambda group: group["success"].write_direct(np.zeros(group["success"].shape, bool)),
-    "success is numbers": lambda group: _rewritten(group, "success", lambda a: a.astype(np.float32)),
-    "success is not a number": lambda group: _rewritten(group, "success", lambda a: np.full(len(a), np.nan)),
-    "success is text": lambda group: _rewritten(group, "success", lambda a: a.astype("S5")),
-    "success is square": lambda group: _rewritten(group, "success", lambda a: np.tile(a, (2, 1)).T),
-    "reward differs": lambda group: group["reward"].write_direct(np.ones(group["reward"].shape)),
-    "reward is longer": lambda group: _rewritten(group, "reward", lambda a: np.append(a, 0.0)),
-    "action is shorter": lambda group: _rewritten(group, "action", lambda a: a[1:]),
-    "truncated is longer": lambda group: _rewritten(group, "truncated", lambda a: np.append(a, False)),
-    "terminated is numbers": lambda group: _rewritten(group, "terminated", lambda a: a.astype(np.int64)),
-    "an observation is cut": lambda group: _rewritten(group, "observation/state", lambda a: a[:-1]),
-    "a signal is cut": lambda group: _rewritten(group, "signals/distance", lambda a: a[:-1]),
-    "action is a group": lambda group: (group.__delitem__("action"), group.create_group("action")),
+VALUES: dict[str, Callable[[h5py.File, slice], None]] = {
+    "success is false": lambda file, steps: file["0/success"].__setitem__(steps, False),
+    "reward differs": lambda file, steps: file["0/reward"].__setitem__(steps, 1.0),
+    "reward is not a number": lambda file, steps: file["0/reward"].__setitem__(steps, np.nan),
 }
-ARRAYS |= {
-    f"no {name}": lambda group, name=name: group.__delitem__(name)
+COLUMNS: dict[str, tuple[str, Callable[[h5py.Group], None]]] = {
+    "success is numbers": ("success", lambda group: _rewritten(group, "success", lambda a: a.astype(np.float32))),
+    "success is not a number": (
+        "success",
+        lambda group: _rewritten(group, "success", lambda a: np.full(len(a), np.nan)),
+    ),
+    "success is text": ("success", lambda group: _rewritten(group, "success", lambda a: a.astype("S5"))),
+    "success is square": ("success", lambda group: _rewritten(group, "success", lambda a: np.tile(a, (2, 1)).T)),
+    "reward is text": ("reward", lambda group: _rewritten(group, "reward", lambda a: a.astype("S5"))),
+    "reward is square": ("reward", lambda group: _rewritten(group, "reward", lambda a: np.tile(a, (2, 1)).T)),
+    "reward is longer": ("reward", lambda group: _rewritten(group, "reward", lambda a: np.append(a, 0.0))),
+    "reward is one number": ("reward", lambda group: _rewritten(group, "reward", lambda a: 0.0)),
+    "action is shorter": ("action", lambda group: _rewritten(group, "action", lambda a: a[1:])),
+    "truncated is longer": ("truncated", lambda group: _rewritten(group, "truncated", lambda a: np.append(a, False))),
+    "terminated is numbers": ("terminated", lambda group: _rewritten(group, "terminated", lambda a: a.astype(int))),
+    "an observation is cut": (
+        "observation/state",
+        lambda group: _rewritten(group, "observation/state", lambda a: a[:-1]),
+    ),
+    "a signal is cut": ("signals/distance", lambda group: _rewritten(group, "signals/distance", lambda a: a[:-1])),
+    "action is a group": ("action", lambda group: (group.__delitem__("action"), group.create_group("action"))),
+}
+COLUMNS |= {
+    f"no {name}": (name, lambda group, name=name: group.__delitem__(name))
     for name in ("action", "reward", "terminated", "truncated", "success")
 }
-ATTRIBUTES = {
+TABLE = {
     "success": False,
     "length": 7,
     "return": 99.0,
@@ -72,27 +91,68 @@ ATTRIBUTES = {
     "instruction": "do something else",
     "rollout": "{}",
     "ending": "{}",
+    "action_row": 3,
+    "observation_row": 3,
 }
 
 
-@pytest.mark.parametrize("what", ARRAYS)
-def test_an_altered_array_is_an_error_that_names_the_episode(copy: Path, what: str) -> None:
-    path, name = _shard(copy)
+@pytest.mark.parametrize("what", VALUES)
+def test_altered_steps_are_an_error_that_names_the_episode(copy: Path, what: str) -> None:
+    path, name, row = _shard(copy)
     with h5py.File(path, "r+") as file:
-        ARRAYS[what](file[name])
+        VALUES[what](file, _steps(file, row))
     with pytest.raises(TraceError, match=name):
         score(Run(copy))
 
 
-@pytest.mark.parametrize("attribute", ATTRIBUTES)
-@pytest.mark.parametrize("gone", [False, True], ids=["altered", "gone"])
-def test_an_altered_attribute_is_an_error_that_names_the_episode(copy: Path, attribute: str, gone: bool) -> None:
-    path, name = _shard(copy)
+@pytest.mark.parametrize("what", COLUMNS)
+def test_an_altered_column_is_an_error_that_names_the_file_and_the_column(copy: Path, what: str) -> None:
+    path, _, _ = _shard(copy)
+    name, alter = COLUMNS[what]
     with h5py.File(path, "r+") as file:
-        del file[name].attrs[attribute]
-        if not gone:
-            file[name].attrs[attribute] = ATTRIBUTES[attribute]
+        alter(file["0"])
+    with pytest.raises(TraceError, match=f"{path.name}.*(group 0 has no array '{name}'|array 0/{name} )"):
+        score(Run(copy))
+
+
+@pytest.mark.parametrize("column", TABLE)
+def test_an_altered_value_of_the_table_is_an_error_that_names_the_episode(copy: Path, column: str) -> None:
+    path, name, row = _shard(copy)
+    with h5py.File(path, "r+") as file:
+        file[f"episodes/{column}"][row] = TABLE[column]
     with pytest.raises(TraceError, match=name):
+        score(Run(copy))
+
+
+@pytest.mark.parametrize("change", ["gone", "cut", "another kind"])
+@pytest.mark.parametrize("column", ["id", "layout", *TABLE])
+def test_an_altered_column_of_the_table_is_an_error_that_names_the_file(copy: Path, column: str, change: str) -> None:
+    path, _, _ = _shard(copy)
+    with h5py.File(path, "r+") as file:
+        values = file[f"episodes/{column}"][...]
+        del file[f"episodes/{column}"]
+        if change == "cut":
+            file[f"episodes/{column}"] = values[:-1]
+        elif change == "another kind":
+            file[f"episodes/{column}"] = np.full(len(values), 0.5)
+    with pytest.raises(TraceError, match=path.name):
+        score(Run(copy))
+
+
+@pytest.mark.parametrize("number", [-1, 1, 2])
+def test_an_episode_moved_to_another_group_is_noticed(copy: Path, number: int) -> None:
+    path, _, row = _shard(copy)
+    with h5py.File(path, "r+") as file:
+        file["episodes/layout"][row] = number
+    with pytest.raises(TraceError, match=path.name):
+        score(Run(copy))
+
+
+def test_an_id_that_the_index_does_not_know_is_named(copy: Path) -> None:
+    path, _, row = _shard(copy)
+    with h5py.File(path, "r+") as file:
+        file["episodes/id"][row] = "f" * 20
+    with pytest.raises(TraceError, match="f" * 20):
         score(Run(copy))
 
 
@@ -110,10 +170,10 @@ ENDINGS = {
 
 @pytest.mark.parametrize("field", ENDINGS)
 def test_an_altered_ending_in_the_trace_is_an_error_that_names_the_episode(copy: Path, field: str) -> None:
-    path, name = _shard(copy)
+    path, name, row = _shard(copy)
     with h5py.File(path, "r+") as file:
-        ending = json.loads(file[name].attrs["ending"])
-        file[name].attrs["ending"] = json.dumps({**ending, field: ENDINGS[field]})
+        endings = file["episodes/ending"]
+        endings[row] = json.dumps({**json.loads(endings[row]), field: ENDINGS[field]})
     with pytest.raises(TraceError, match=name):
         score(Run(copy))
 
@@ -146,7 +206,7 @@ INDEX |= {
 
 @pytest.mark.parametrize("what", INDEX)
 def test_an_altered_line_of_the_index_is_an_error_that_names_the_episode(copy: Path, what: str) -> None:
-    _, name = _shard(copy)
+    _, name, _ = _shard(copy)
     _alter_index(copy, name, INDEX[what])
     with pytest.raises(TraceError, match=name):
         score(Run(copy))
@@ -161,7 +221,7 @@ def test_an_altered_request_that_was_not_run_is_an_error_that_names_it(copy: Pat
 
 @pytest.mark.parametrize("attribute", ["run_id", "noise_layout", "schema"])
 def test_a_trace_file_of_another_run_or_version_is_refused(copy: Path, attribute: str) -> None:
-    path, _ = _shard(copy)
+    path, _, _ = _shard(copy)
     with h5py.File(path, "r+") as file:
         file.attrs[attribute] = "another"
     with pytest.raises(TraceError, match="another"):
@@ -170,9 +230,9 @@ def test_a_trace_file_of_another_run_or_version_is_refused(copy: Path, attribute
 
 @pytest.mark.parametrize("reader", ["score", "report", "compare", "export"])
 def test_whatever_reads_a_run_notices(recorded: Path, copy: Path, reader: str) -> None:
-    path, name = _shard(copy)
+    path, _, _ = _shard(copy)
     with h5py.File(path, "r+") as file:
-        del file[name]["action"]
+        del file["0/action"]
     run = Run(copy)
     read: dict[str, Callable[[], Any]] = {
         "score": lambda: score(run),
@@ -182,7 +242,7 @@ def test_whatever_reads_a_run_notices(recorded: Path, copy: Path, reader: str) -
     }
     if reader == "export":
         pytest.importorskip("minari", reason="minari is not installed: pip install 'simeval[minari]'")
-    with pytest.raises(TraceError, match=f"{name}.*no array 'action'"):
+    with pytest.raises(TraceError, match=f"{path.name}.*no array 'action'"):
         read[reader]()
 
 

@@ -50,11 +50,12 @@ def _arm(scores: dict[str, Any], name: str) -> dict[str, Any]:
     return next(arm for arm in scores["arms"] if arm["arm"] == name)
 
 
-def _shard(run: Run) -> tuple[Path, str]:
+def _shard(run: Run) -> tuple[Path, str, int]:
+    """A trace file, and the id and table row of an episode in it that succeeded."""
     path = sorted((run.path / "traces").glob("*.h5"))[0]
     with h5py.File(path) as file:
-        name = next(name for name in file if file[name].attrs["status"] == "done" and file[name].attrs["success"])
-    return path, name
+        row = int(np.flatnonzero(file["episodes/success"][...])[0])
+        return path, file["episodes/id"][row].decode(), row
 
 
 @pytest.fixture
@@ -190,16 +191,16 @@ def test_scores_json_is_what_was_returned(run: Run, scores: dict[str, Any]) -> N
 
 
 def test_a_rollout_that_was_swapped_under_an_id_is_noticed(copy: Run) -> None:
-    path, name = _shard(copy)
+    path, name, row = _shard(copy)
     with h5py.File(path, "r+") as file:
-        rollout = json.loads(file[name].attrs["rollout"])
-        file[name].attrs["rollout"] = json.dumps({**rollout, "policy": "better"})
+        rollouts = file["episodes/rollout"]
+        rollouts[row] = json.dumps({**json.loads(rollouts[row]), "policy": "better"})
     with pytest.raises(TraceError, match=name):
         score(copy)
 
 
 def test_a_trace_file_that_is_gone_is_an_error_that_names_an_episode(copy: Run) -> None:
-    path, _ = _shard(copy)
+    path, _, _ = _shard(copy)
     path.unlink()
     with pytest.raises(TraceError, match=r"is '(done|error)' in the index, but no file"):
         score(copy)

@@ -11,7 +11,8 @@ from simeval.episode import ArraySource, Ending, Episode
 from simeval.metrics import EpisodeSummary, summarise
 from simeval.noise import NOISE_LAYOUT, Key
 from simeval.reader import Run
-from simeval.trace import SCHEMA, TraceWriter
+from simeval.shard import SCHEMA
+from simeval.trace import TraceWriter
 from simeval.types import Rollout, Start
 
 
