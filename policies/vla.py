@@ -18,6 +18,7 @@ from policies.learned.features import Features, Inputs
 from policies.learned.layers import Block, Context, Eye, sinusoids, split
 from policies.learned.network import ChunkNetwork, Predicted
 from policies.learned.words import PADDING, Vocabulary
+from simeval.errors import ConfigError
 
 _MASKED = -1e4
 _LOG_STD = (-5.0, 1.0)
@@ -76,7 +77,7 @@ class VisionLanguageAction(ChunkNetwork):
         }
         super().__init__(features, vocabulary, settings)
         if head not in ("flow", "gaussian"):
-            raise ValueError(f"head must be flow or gaussian; received {head!r}")
+            raise ConfigError(f"head must be flow or gaussian; received {head!r}")
         self.has_density = head == "gaussian"
         self.noise_shape = (features.horizon, features.action_dim)
         self.words = nn.Embedding(len(vocabulary), dim, padding_idx=PADDING)

@@ -146,7 +146,7 @@ def test_training_lowers_the_error_on_episodes_that_it_never_saw(run: Run, tmp_p
 def test_every_saved_checkpoint_is_shown_to_who_judges_it(run: Run, tmp_path: Path) -> None:
     shown: list[Path] = []
     cloning = training(run, tmp_path / "judged")
-    cloning.run(quiet, evaluate=lambda folder: shown.append(folder) or {"success": 0.5})
+    cloning.run(quiet, judge=lambda folder: shown.append(folder) or {"success": 0.5})
     assert shown == [tmp_path / "judged"] * 2
 
 

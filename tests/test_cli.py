@@ -105,7 +105,7 @@ def test_bad_settings(capsys: pytest.CaptureFixture[str], arguments: list[str], 
     assert expected in refused(capsys, "run", *arguments)
 
 
-@pytest.mark.parametrize("command", ["train", "serve", "import"])
+@pytest.mark.parametrize("command", ["serve", "import"])
 def test_commands_that_come_later_say_so(capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert "not there yet" in refused(capsys, command, "policy=vla")
 

@@ -30,11 +30,12 @@ LAYERS = {
     "engine": ("schedule lane guard stage rollout", "data numbers contract trace"),
     "designs": ("protocols filming evaluation", "data contract trace engine"),
     "outside": ("vector sb3", "data contract"),
+    "learning": ("training", "data contract trace"),
     "host": ("host", "data contract"),
     "testing": ("testing", "data numbers contract trace engine designs"),
     "report": ("report export", "data numbers trace scores"),
     "face": ("__init__", "data numbers contract trace scores engine designs outside host"),
-    "cli": ("cli __main__", "data numbers contract trace scores engine designs outside host testing report face"),
+    "cli": ("cli __main__", "data numbers contract trace scores engine designs outside learning host testing report face"),
 }
 
 NEVER = {"torch", "mujoco", "robosuite", "metaworld", "diffusers", "libero"}

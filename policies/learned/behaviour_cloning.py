@@ -18,9 +18,7 @@ from policies.learned.features import Inputs
 from policies.learned.network import ChunkNetwork
 from simeval.errors import ConfigError
 from simeval.noise import Key
-
-Log = Callable[[int, Mapping[str, float]], None]
-"""Told a step, counted from 1, and what was measured at it."""
+from simeval.training import Log
 
 _LAST = "last"
 
@@ -50,7 +48,14 @@ class Recipe:
 class BehaviourCloning:
     """A training in ``folder``: ``last/`` is where it stands, the folder itself holds the averaged network."""
 
-    def __init__(self, network: ChunkNetwork, data: Demonstrations, recipe: Recipe, folder: Path, device: str = "cpu"):
+    def __init__(
+        self,
+        network: ChunkNetwork,
+        data: Demonstrations,
+        recipe: Recipe,
+        folder: Path,
+        device: str | torch.device = "cpu",
+    ):
         self.network = network.to(device)
         self.data = data
         self.recipe = recipe
@@ -74,9 +79,9 @@ class BehaviourCloning:
             network.action_statistics.fit(actions)
 
     def run(
-        self, log: Log, steps: int | None = None, evaluate: Callable[[Path], Mapping[str, float]] | None = None
+        self, log: Log, steps: int | None = None, judge: Callable[[Path], Mapping[str, float]] | None = None
     ) -> None:
-        """Train to the recipe's last step, or for ``steps`` more; ``evaluate`` is given every saved checkpoint."""
+        """Train to the recipe's last step, or for ``steps`` more; ``judge`` is given every saved checkpoint."""
         recipe, until = self.recipe, self.recipe.steps if steps is None else min(self.step + steps, self.recipe.steps)
         if self.step == 0:
             self.fit_statistics()
@@ -95,8 +100,8 @@ class BehaviourCloning:
                 began = time.perf_counter()
             if self.step % recipe.save_every == 0 or ending:
                 self.save()
-                if evaluate is not None:
-                    log(self.step, evaluate(self.folder))
+                if judge is not None:
+                    log(self.step, judge(self.folder))
                 began = time.perf_counter()
 
     def _advance(self, batch: Batch) -> float:

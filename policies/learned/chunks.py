@@ -30,7 +30,7 @@ class NetworkChunks(ChunkModel):
     ):
         self._folder = Path(folder)
         self._network: ChunkNetwork = checkpoint.load(self._folder)
-        self._device = _device(device)
+        self._device = device_named(device)
         self._threads = whole("threads", threads)
         self._samples = whole("samples", samples)
         self._network.to(self._device)
@@ -78,7 +78,8 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.float().cpu().numpy()
 
 
-def _device(name: str) -> torch.device:
+def device_named(name: str) -> torch.device:
+    """The device of a setting: ``cpu``, ``cuda``, or ``auto``, which is CUDA where there is some."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():

@@ -19,6 +19,7 @@ from simeval.host.world import DEADLINE
 from simeval.policy import Policy
 from simeval.protocols import Study
 from simeval.settings import positive, whole
+from simeval.training import Trainer
 from simeval.types import canonical_json
 from simeval.world import World
 
@@ -193,6 +194,12 @@ def build_study(config: DictConfig) -> Study:
         raise ConfigError("no protocol is configured; choose one with protocol=<name>")
     arguments = resolved(entry)
     return _instantiate({k: v for k, v in arguments.items() if k != "name"}, "protocol", Study)
+
+
+def build_trainer(entry: DictConfig) -> Trainer:
+    """A configured training."""
+    arguments = resolved(entry)
+    return _instantiate({k: v for k, v in arguments.items() if k != "name"}, "the training", Trainer)
 
 
 def check_target(target: Any, kind: type, what: str) -> None:
