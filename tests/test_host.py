@@ -184,12 +184,13 @@ def test_shared_memory_grows_with_what_is_asked_of_it() -> None:
         world.close()
 
 
-def hosted_toy(num_slots: int) -> World:
-    return HostedWorld({"_target_": "simeval.testing.ToySimulator", "num_slots": num_slots}, processes=2)
+def hosted(config: dict[str, Any], num_slots: int) -> World:
+    return HostedWorld({**config, "num_slots": num_slots}, processes=2)
 
 
-def test_a_hosted_world_conforms() -> None:
-    assert_conforms(check_world(hosted_toy, tasks=["push-left"], steps=15))
+@pytest.mark.parametrize("config", [COUNTER, pytest.param(TOY, marks=pytest.mark.slow)], ids=["counter", "toy"])
+def test_a_hosted_world_conforms(config: dict[str, Any]) -> None:
+    assert_conforms(check_world(functools.partial(hosted, config), steps=15))
 
 
 # Losses
@@ -212,7 +213,10 @@ def test_a_rollout_whose_process_dies_once_runs_again_and_nobody_notices(way: st
         assert_same(one, other)
 
 
-@pytest.mark.parametrize(("way", "said"), [("exit", "exited with code 3"), ("segfault", "ended by SIGSEGV")])
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [pytest.param("exit", "exited with code 3", marks=pytest.mark.slow), ("segfault", "ended by SIGSEGV")],
+)
 def test_a_rollout_that_always_ends_its_process_is_an_error_of_the_world_and_the_others_are_done(
     way: str, said: str
 ) -> None:
