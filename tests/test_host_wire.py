@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+import simeval
 from simeval import errors
 from simeval.errors import ActionError, HostError, LostError, MissingPackageError, UnsupportedError
 from simeval.host import process
@@ -158,3 +159,10 @@ def test_spaces_come_back_exactly() -> None:
     assert space_from_plain(space_to_plain(space)) == space
     with pytest.raises(UnsupportedError, match="Text"):
         space_to_plain(gymnasium.spaces.Text(3))
+
+
+def test_the_public_face_has_what_it_lists() -> None:
+    assert all(getattr(simeval, name) for name in simeval.__all__)
+    assert set(simeval.__all__) <= set(dir(simeval))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = simeval.nothing
