@@ -14,6 +14,9 @@ import numpy as np
 from envs.object_capture import ObjectCapture
 from simeval.errors import SnapshotError
 
+VERSION = 2
+"""Of what a capture saves; part of the dynamics of a World that snapshots by one."""
+
 _ASSETS = ("mesh", "tex_", "hfield_", "skin_", "bvh_", "oct_", "name", "paths", "text_", "tuple_", "numeric_")
 _STATE = frozenset(
     (
@@ -107,7 +110,7 @@ class PhysicsCapture:
         watched |= {f"opt.{n}": a for n, a in _arrays(model.opt).items()}
         watched |= {f"vis.headlight.{n}": a for n, a in _arrays(model.vis.headlight).items()}
         self._fields = watched
-        self._base = [(span, span.memory.copy(), span.memory.tobytes()) for span in _spans(watched, np.uint8)]
+        self._watched = _spans(watched, np.uint8)
         self._options = {n: getattr(model.opt, n) for n in _scalars(model.opt)}
         self.memory = {f"data.{n}": a for n, a in fixed.items()} | {f"model.{n}": a for n, a in model_fields.items()}
 
@@ -115,10 +118,7 @@ class PhysicsCapture:
         """The state now."""
         state = np.empty(self._size)
         mujoco.mj_getState(self._model, self._data, state, self._spec)
-        changed: list[str] = []
-        for span, base, content in self._base:
-            if span.memory.tobytes() != content:
-                changed.extend(span.differing(base))
+        changed = [name for span in self._watched for name in span.changed()]
         option = self._model.opt
         return {
             "state": state,
@@ -135,8 +135,8 @@ class PhysicsCapture:
                 f"a state of {state.size} + {derived.size} numbers does not fit this MuJoCo model, "
                 f"which has {self._size} + {self._ends[-1]}; restore it into the task it was taken in"
             )
-        for span, base, _ in self._base:
-            span.memory[:] = base
+        for span in self._watched:
+            span.memory[:] = span.base
         for name, value in saved["model"].items():
             self._fields[name][...] = value
         option = self._model.opt
@@ -157,13 +157,19 @@ class _Span:
         start = _address(first)
         raw = np.lib.stride_tricks.as_strided(first.reshape(-1).view(np.uint8), (size,), (1,))
         self.memory: np.ndarray = raw.view(dtype)
+        self.base = self.memory.copy()
         self._names = [name for name, _ in fields]
         self._begins = np.array([_address(array) - start for _, array in fields])
+        self._seen, self._changed = self.memory.tobytes(), list[str]()
 
-    def differing(self, base: np.ndarray) -> list[str]:
-        """The arrays whose content is not that of ``base``, bytes copied from ``memory``."""
-        places = np.flatnonzero(self.memory != base)
-        return [self._names[i] for i in sorted(set((np.searchsorted(self._begins, places, "right") - 1).tolist()))]
+    def changed(self) -> list[str]:
+        """The arrays whose content is no longer that of the beginning; at once where it is that of the last call."""
+        content = self.memory.tobytes()
+        if content != self._seen:
+            places = np.flatnonzero(self.memory != self.base)
+            fields = np.searchsorted(self._begins, places, "right") - 1
+            self._seen, self._changed = content, [self._names[index] for index in sorted(set(fields.tolist()))]
+        return self._changed
 
 
 def _spans(fields: Mapping[str, np.ndarray], dtype: type) -> list[_Span]:

@@ -12,12 +12,12 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from envs.capture import Capture
+from envs.capture import POSES, VERSION, Capture
 from envs.metaworld_quick import quickened
 from envs.mujoco_log import log_mujoco_warnings
 from envs.rendering import RendererPool
 from simeval.errors import ConfigError, MissingPackageError, unknown
-from simeval.noise import StepKey
+from simeval.noise import Key, StepKey
 from simeval.settings import image_side, names, whole
 from simeval.simulator import Simulator, SimulatorStep, SimulatorWorld
 from simeval.types import Start, TimeStep
@@ -91,7 +91,8 @@ class MetaWorld(SimulatorWorld):
         for camera in self._cameras:
             spaces[f"image_{camera}"] = gymnasium.spaces.Box(0, 255, (image_size, image_size, 3), np.uint8)
         number = np.dtype(np.float64)
-        versions = " ".join(f"{name} {version(name)}" for name in ("metaworld", "mujoco", "numpy", "scipy"))
+        packages = " ".join(f"{name} {version(name)}" for name in ("metaworld", "mujoco", "numpy", "scipy"))
+        versions = f"capture/{VERSION} {packages}"
         super().__init__(
             name=name,
             num_slots=num_slots,
@@ -158,9 +159,17 @@ class _MetaWorldSimulator(Simulator):
         self._env.max_path_length = sys.maxsize
         self._fingers = [self._env.model.site(f"{side}EndEffector").id for side in ("right", "left")]
         self._warnings = [self._env.data.warning[kind] for kind in _BROKEN]
-        self._capture = Capture(self._env.model, self._env.data, {"env": self._env}, ("metaworld",))
-        self._pristine = self._capture.save()
+        roots = {"env": self._env}
+        cold = Capture(self._env.model, self._env.data, roots, ("metaworld",))
+        self._pristine = cold.save()
+        self._capture = cold
         self._shown: tuple[np.ndarray, float, bool, np.ndarray]
+        # States are told by their difference from a capture's beginning: small from amid an episode.
+        self.reset(Start(task, seed=0), Key(0).stream("world").key(0))
+        self._env.step(np.zeros(4))
+        self._capture = Capture(self._env.model, self._env.data, roots, ("metaworld",), (), POSES)
+        cold.load(self._pristine)
+        self._pristine = self._capture.save()
 
     def reset(self, start: Start, key: StepKey) -> SimulatorStep:
         env = self._env
@@ -181,6 +190,7 @@ class _MetaWorldSimulator(Simulator):
         observation = env.reset_model()
         env._prev_obs = observation[:18].copy()
         observation[18:36] = env._prev_obs
+        self._capture.objects.settle()
         self._shown = observation, 0.0, False, np.zeros(len(_INFO))
         return self._present()
 

@@ -98,7 +98,9 @@ class ObjectCapture:
         Nothing else changes. What is saved from then on is less, and saved faster: call it after what builds objects
         anew, such as a reset.
         """
-        self.load(_Save(self, settling=True).run())
+        census = _Save(self, moves=Counter())
+        census.run()
+        self.load(_Save(self, moves=census.met).run())
 
     def captured(self, value: object) -> bool:
         """Whether ``value`` is an object whose attributes are captured."""
@@ -166,9 +168,11 @@ class ObjectCapture:
 class _Save:
     """One save. Values are encoded as themselves where plain, otherwise as a tuple that begins with a tag."""
 
-    def __init__(self, capture: ObjectCapture, settling: bool = False):
+    def __init__(self, capture: ObjectCapture, moves: Counter[tuple[int, int]] | None = None):
         self.capture = capture
-        self.settling = settling
+        self.settling = moves is not None
+        self.moves = moves or Counter()
+        self.met: Counter[tuple[int, int]] = Counter()
         self.opaque = capture.opaque
         self.new: list[Any] = []
         self.seen: dict[int, tuple[Any, ...]] = {}
@@ -198,6 +202,8 @@ class _Save:
         if type(value) in PLAIN or isinstance(value, np.generic):
             return value
         identity = id(value)
+        if self.settling:
+            self.met[id(counterpart), identity] += 1
         known = self.seen.get(identity)
         if known is not None:
             return known
@@ -226,13 +232,16 @@ class _Save:
         return self._container(value, counterpart, where)
 
     def _adopts(self, index: int, value: Any, counterpart: Any) -> bool:
-        """Whether ``value`` is a new content of what stood in its place, as nothing else ever referred to that."""
+        """Whether ``value`` is a new content of what stood in its place: nothing refers to that any more.
+
+        Either nothing else ever did, or, as a census of ``moves`` has shown, all that did refers to ``value`` instead.
+        """
         return (
             index > self.at
             and not self.inside_new
             and index not in self.replaced
             and index not in self.referred
-            and self.capture.referrers[id(counterpart)] == 1
+            and self.capture.referrers[id(counterpart)] in (1, self.moves[id(counterpart), id(value)])
             and self.capture.nodes[index].accepts(value)
         )
 

@@ -395,9 +395,11 @@ class Watch:
 
 
 def equal_plain(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same to the bit."""
-    if type(a) is not type(b) or type(a) not in PLAIN:
+    """Whether two plain values, or two of numpy's scalars, are the same to the bit."""
+    if type(a) is not type(b):
         return False
+    if type(a) not in PLAIN:
+        return isinstance(a, np.generic) and a.dtype.kind in "biuf" and a.tobytes() == b.tobytes()
     return bool(a == b) and (a != 0 or repr(a) == repr(b))  # 0.0 is not -0.0
 
 

@@ -11,7 +11,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from envs.capture import POSES, Capture
+from envs.capture import POSES, VERSION, Capture
 from envs.mujoco_log import log_mujoco_warnings
 from envs.rendering import RendererPool
 from envs.robosuite_speed import quicken
@@ -64,6 +64,7 @@ class _Settings:
     horizon: int
     reward_shaping: bool | None
     model_seed: int
+    controller: str | None
 
     def robots_for(self, task: str) -> list[str]:
         if self.robots is not None:
@@ -79,11 +80,13 @@ class Robosuite(SimulatorWorld):
     ``robot0_eye_in_hand``, ...). Signals: ``object_<name>`` and ``eef_<robot>_<arm>``, poses ``[x, y, z, w, i, j, k]``
     ([m], quaternion wxyz; NaN for an object of another task), and ``contacts``, their number.
 
-    Actions are those of robosuite's default controller of each robot, in -1..1. ``robots`` defaults to one Panda, two
-    for ``TwoArm`` tasks; ``reward_shaping`` to robosuite's own default for the task. ``horizon`` caps an episode and
-    scales the rewards of Wipe; only Wipe ends episodes itself. Sizes that robosuite draws when it builds a model
-    (Lift's cube, Handover's hammer, PegInHole's peg) are those of ``model_seed``, in every episode; all else of a
-    layout is drawn by the start's seed.
+    Actions are those of robosuite's default controller of each robot, in -1..1; or those of ``controller``, by
+    robosuite's name: one for the arms (``OSC_POSE``, ``OSC_POSITION``, ``JOINT_POSITION``, ``JOINT_TORQUE``,
+    ``IK_POSE``), with its default gains, or one for the whole robot (``BASIC``, ``WHOLE_BODY_IK``). ``robots`` defaults
+    to one Panda, two for ``TwoArm`` tasks; ``reward_shaping`` to robosuite's own default for the task. ``horizon`` caps
+    an episode and scales the rewards of Wipe; only Wipe ends episodes itself. Sizes that robosuite draws when it builds
+    a model (Lift's cube, Handover's hammer, PegInHole's peg) are those of ``model_seed``, in every episode; all else of
+    a layout is drawn by the start's seed.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Robosuite(SimulatorWorld):
         horizon: int = HORIZON,
         reward_shaping: bool | None = None,
         model_seed: int = 0,
+        controller: str | None = None,
         max_simulators: int | None = None,
         name: str = "robosuite",
     ):
@@ -113,6 +117,7 @@ class Robosuite(SimulatorWorld):
             whole("horizon", horizon),
             None if reward_shaping is None else truth("reward_shaping", reward_shaping),
             whole("model_seed", model_seed, least=0),
+            controller,
         )
         whole("num_slots", num_slots)
         for each in tasks:
@@ -121,6 +126,9 @@ class Robosuite(SimulatorWorld):
         for robot in robots or ():
             if robot not in suite.ALL_ROBOTS:
                 raise unknown("robot", robot, sorted(suite.ALL_ROBOTS))
+        offered = [*suite.ALL_PART_CONTROLLERS, *suite.ALL_COMPOSITE_CONTROLLERS]
+        if controller is not None and controller not in offered:
+            raise unknown("robosuite controller", controller, offered)
         if not tasks:
             raise ConfigError("a robosuite world needs at least one task; received none")
         self._horizon = horizon
@@ -146,7 +154,7 @@ class Robosuite(SimulatorWorld):
             observation_space=first.spaces[0],
             action_space=first.spaces[1],
             control_dt=1.0 / control_freq,
-            fingerprint=f"robosuite/1 {packages} render_profile={render_profile} {self._settings}",
+            fingerprint=f"robosuite/2 capture/{VERSION} {packages} render_profile={render_profile} {self._settings}",
             signals={key: (value.shape, value.dtype) for key, value in signals.items()},
             max_simulators=max_simulators,
         )
@@ -206,9 +214,15 @@ class _RobosuiteSimulator(Simulator):
                 self._poses[f"eef_robot{robot.idn}_{arm}"] = ("site", robot.eef_site_id[arm])
         self._absent: dict[str, np.ndarray] = {}
         self._observe(env.reset())
-        self._capture = Capture(self._model, self._data, {"env": env}, ("robosuite",), _NOT_STATE, POSES)
-        self._pristine = self._capture.save()
         self.spaces = self._spaces()
+        cold = Capture(self._model, self._data, {"env": env}, ("robosuite",), _NOT_STATE)
+        pristine = cold.save()
+        # States are told by their difference from a capture's beginning: small from amid an episode.
+        env.reset()
+        env.step(np.zeros(self.spaces[1].shape))
+        self._capture = Capture(self._model, self._data, {"env": env}, ("robosuite",), _NOT_STATE, POSES)
+        cold.load(pristine)
+        self._pristine = self._capture.save()
 
     def declare(self, signals: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> None:
         """Give NaN for those signals of the World that this task does not have."""
@@ -224,7 +238,7 @@ class _RobosuiteSimulator(Simulator):
             generator.bit_generator.state = np.random.PCG64(seed).state
         self._observe(self._env.reset())
         self._capture.objects.settle()
-        self._reward, self._terminated = 0.0, False
+        self._reward, self._terminated, self._success = 0.0, False, bool(self._env._check_success())
         return self._present()
 
     def step(self, action: np.ndarray, key: StepKey) -> SimulatorStep:
@@ -232,18 +246,18 @@ class _RobosuiteSimulator(Simulator):
         if any(self._data.warning[kind].number for kind in _UNSTABLE) or not np.isfinite(self._data.qacc).all():
             raise RuntimeError(f"the simulation of robosuite {self._task} became unstable at step {key.step}")
         self._observe(observation)
-        self._reward, self._terminated = float(reward), bool(done)
+        self._reward, self._terminated, self._success = float(reward), bool(done), bool(self._env._check_success())
         return self._present()
 
     def snapshot(self) -> Mapping[str, Any]:
-        return {"capture": self._capture.save(), "reward": self._reward, "terminated": self._terminated}
+        return {"capture": self._capture.save(), "shown": (self._reward, self._terminated, self._success)}
 
     def restore(self, state: Mapping[str, Any]) -> SimulatorStep:
         self._capture.load(state["capture"])
         for kind in _UNSTABLE:
             self._data.warning[kind].number = 0
         self._observe(self._env._get_observations())
-        self._reward, self._terminated = state["reward"], state["terminated"]
+        self._reward, self._terminated, self._success = state["shown"]
         return self._present()
 
     def render(self) -> np.ndarray:
@@ -277,7 +291,7 @@ class _RobosuiteSimulator(Simulator):
             observation=self._observation,
             reward=self._reward,
             terminated=self._terminated,
-            success=bool(self._env._check_success()),
+            success=self._success,
             signals={**self._absent, **self.signals()},
         )
 
@@ -335,12 +349,30 @@ def _make(task: str, settings: _Settings) -> Any:
             horizon=settings.horizon,
             control_freq=settings.control_freq,
             seed=settings.model_seed,
+            controller_configs=_controllers(settings.controller, robots),
             **shaping,
         )
-    except (AssertionError, ValueError, KeyError) as error:
-        raise ConfigError(f"robosuite cannot build {task!r} with robots {robots}: {error}") from error
+    except (AssertionError, AttributeError, ValueError, KeyError) as error:
+        controller = "" if settings.controller is None else f" and controller {settings.controller}"
+        raise ConfigError(f"robosuite cannot build {task!r} with robots {robots}{controller}: {error}") from error
     quicken(env)
     return env
+
+
+def _controllers(name: str | None, robots: Sequence[str]) -> list[Any] | None:
+    """One configuration for each robot; with a controller for arms, the robot's own default in all else."""
+    suite = _load_robosuite()
+    if name is None:
+        return None
+    if name in suite.ALL_COMPOSITE_CONTROLLERS:
+        return [suite.load_composite_controller_config(controller=name) for _ in robots]
+    configurations = [suite.load_composite_controller_config(robot=robot) for robot in robots]
+    for configuration in configurations:
+        parts = configuration["body_parts"]
+        for arm in {"right", "left"} & parts.keys():
+            chosen = suite.load_part_controller_config(default_controller=name)
+            parts[arm] = {**chosen, "gripper": parts[arm]["gripper"]}
+    return configurations
 
 
 @cache

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from long_forks import differences, expert_choice
 
 from envs.metaworld import CAMERAS, MetaWorld, instructions
 from policies.metaworld import MetaWorldExpert
@@ -18,18 +19,7 @@ from simeval.testing import assert_conforms, check_policy, check_world
 from simeval.types import Rollout, Start
 
 REPOSITORY = Path(__file__).parents[1]
-TEN_TASKS = [
-    "assembly-v3",
-    "basketball-v3",
-    "bin-picking-v3",
-    "dial-turn-v3",
-    "door-lock-v3",
-    "hammer-v3",
-    "lever-pull-v3",
-    "peg-unplug-side-v3",
-    "stick-pull-v3",
-    "sweep-v3",
-]
+ALL_TASKS = tuple(instructions())
 
 
 def world_of(task, num_slots, cameras=()):
@@ -59,8 +49,21 @@ def test_it_conforms_with_goals_and_objects_that_are_views_of_the_simulation():
 
 
 @pytest.mark.slow
-def test_ten_tasks_conform():
-    assert_conforms(check_world(partial(world_of, tuple(TEN_TASKS)), tasks=TEN_TASKS))
+def test_tasks_conform_in_one_world():
+    tasks = ("assembly-v3", "lever-pull-v3", "sweep-v3")
+    assert_conforms(check_world(partial(world_of, tasks), tasks=tasks))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(5))
+def test_forks_follow_experts_for_500_steps_in_every_task_and_resets_forget_them(part):
+    factories = {task: partial(MetaWorld, task) for task in ALL_TASKS[part::5]}
+    assert differences(factories, expert_choice(MetaWorldExpert()), here=20) == {}
+
+
+@pytest.mark.slow
+def test_forks_follow_random_actions_for_500_steps_and_resets_forget_them():
+    assert differences({task: partial(MetaWorld, task) for task in ALL_TASKS[::9]}) == {}
 
 
 @pytest.mark.slow

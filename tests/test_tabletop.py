@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from long_forks import differences, expert_choice
 
 from envs.tabletop import TASKS, Tabletop
 from envs.tabletop.conditions import ZONE_RADIUS
@@ -271,3 +272,10 @@ def test_each_picture_shows_its_own_episode():
     again = world.fork(1, [0])
     assert row_bytes(again, 0) == row_bytes(step, 1)
     world.close()
+
+
+@pytest.mark.slow
+def test_forks_follow_experts_and_random_actions_for_500_steps():
+    factories = {task: partial(Tabletop, task) for task in TASKS}
+    assert differences(factories, expert_choice(TabletopExpert()), here=20) == {}
+    assert differences({task: factories[task] for task in list(TASKS)[::4]}, here=20) == {}
