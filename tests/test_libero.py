@@ -14,6 +14,7 @@ from PIL import Image
 
 from envs.libero.conventions import CONVENTIONS, axis_angle, resolve
 from envs.libero.suites import SUITES
+from policies.libero import LiberoPickPlace
 from simeval import Run, Snapshot, Start
 from simeval.cli import main
 from simeval.errors import ConfigError
@@ -89,7 +90,8 @@ def test_an_episode_is_a_function_of_its_start_and_its_forks_go_on_bit_for_bit(
         (snapshot,) = world.snapshot([0])
         tail = go_on(world, actions[FORK:], FORK)
         world.restore([0], [snapshot])
-        require_equal(tail, go_on(world, actions[FORK:], FORK), "restored in the same process")
+        again = STEPS if which == 0 else 100
+        require_equal(tail[:again], go_on(world, actions[FORK:][:again], FORK), "restored in the same process")
         begin(world, world.start(task, 12))
         go_on(world, random_actions(5, 1))
         require_equal([first], [begin(world, start)], "begun again after other episodes")
@@ -97,6 +99,29 @@ def test_an_episode_is_a_function_of_its_start_and_its_forks_go_on_bit_for_bit(
         fresh.restore([0], [Snapshot.from_bytes(snapshot.to_bytes())])
         require_equal(tail, go_on(fresh, actions[FORK:], FORK), "restored in a fresh process")
         require_equal([first], [begin(fresh, start)], "begun in a fresh process")
+
+
+@in_libero
+def test_a_fork_under_the_grasp_goes_on_bit_for_bit() -> None:
+    with libero("libero_spatial", 0) as world:
+        (start,) = world.starts(world.tasks[0], 1, 0)
+        policy = LiberoPickPlace().bind(world.spec)
+        row, memory, actions = begin(world, start), policy.initial_memory(1), []
+        stream = Key(3).stream("policy")
+        rows, snapshot = [], None
+        for step in range(world.horizon(start.task)):
+            if memory["phase"][0] == 3 and snapshot is None:
+                fork, (snapshot,) = step, world.snapshot([0])
+            state = {"state": row["observation/state"][None]}
+            decided = policy.act(state, [start.instruction], memory, [stream.key(step)])
+            memory, (action,) = decided.memory, decided.action
+            (row,) = go_on(world, [action], step)
+            actions.append(action)
+            rows.append(row)
+        assert snapshot is not None
+        assert any(row["success"] for row in rows)
+        world.restore([0], [snapshot])
+        require_equal(rows[fork:], go_on(world, actions[fork:], fork), "restored while the bowl is held")
 
 
 REFERENCE = """

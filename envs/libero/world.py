@@ -76,6 +76,9 @@ class Libero(SimulatorWorld):
         low, high = chosen.bounds()
         whole("num_slots", num_slots)
         packages = " ".join(f"{package}={number}" for package, number in versions.items())
+        dynamics = (
+            f"libero/1 {packages} suite={suite} {chosen.describe()} cameras={shown} render_profile={render_profile}"
+        )
         super().__init__(
             name=name,
             num_slots=num_slots,
@@ -84,10 +87,8 @@ class Libero(SimulatorWorld):
             observation_space=self._observation_space(),
             action_space=gymnasium.spaces.Box(low, high, dtype=np.float32),
             control_dt=1.0 / CONTROL_FREQ,
-            fingerprint=(
-                f"libero/1 {packages} suite={suite} {chosen.describe()} cameras={shown} "
-                f"render_profile={render_profile} objects={','.join(objects)}"
-            ),
+            fingerprint=f"{dynamics} objects={','.join(objects)}",
+            dynamics=dynamics,
             signals={**poses, "contacts": ((), np.dtype(np.int64))},
             max_simulators=num_slots if max_simulators is None else max_simulators,
         )
