@@ -29,6 +29,7 @@ from simeval.testing import (
 )
 from simeval.types import Array, Observation, Perturbation, Snapshot, Start, TimeStep
 from simeval.wrappers import Delegate
+from simeval.world import World
 
 CHEAP = {"tasks": ("push-left",), "steps": 40}
 
@@ -592,3 +593,11 @@ class BindsToAnything(ToyExpert):
 )
 def test_the_policy_suite_names_the_fault(factory, sentence):
     assert sentence in broken(check_policy(factory, ToySimulator))
+
+
+def test_a_world_that_wraps_another_declares_all_that_it_does() -> None:
+    inner = ToySimulator(2)
+    inner.restores_by_replay, inner.success_hold, inner.perturbation_axes = True, 3, frozenset({"dynamics.mass"})
+    outer = Delegate(inner)
+    for name in World.__annotations__:
+        assert getattr(outer, name) == getattr(inner, name), name

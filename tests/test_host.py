@@ -25,10 +25,7 @@ from simeval.testing import ToySimulator, assert_conforms, check_world, toy_poli
 TOY = {"_target_": "simeval.testing.ToySimulator", "num_slots": 5, "cameras": ["top"], "image_size": 24}
 COUNTER = {"_target_": "hosted_worlds.Counter", "num_slots": 4}
 STREAM = Key(1).stream("world")
-DECLARED = (
-    *("name", "num_slots", "tasks", "observation_space", "action_space", "control_dt", "fingerprint", "dynamics"),
-    *("snapshot_fingerprint", "success_hold", "perturbation_axes", "spec"),
-)
+DECLARED = (*World.__annotations__, "snapshot_fingerprint", "spec")
 
 
 def arrays_of(episode: Episode) -> dict[str, np.ndarray]:

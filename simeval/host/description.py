@@ -11,7 +11,7 @@ from simeval.errors import UnsupportedError
 from simeval.noise import StepKey, Stream
 from simeval.world import World
 
-_PLAIN = ("name", "control_dt", "fingerprint", "dynamics", "success_hold")
+_PLAIN = ("name", "control_dt", "fingerprint", "dynamics", "success_hold", "restores_by_replay")
 
 
 def describe(world: World) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Worlds that break on purpose, at a chosen episode and step, to test what stands around a World."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -82,4 +83,4 @@ class Faulty(Delegate):
             for value in observation.values():
                 if fault == "nan" and value.dtype.kind == "f":
                     value[row] = np.nan
-        return TimeStep(observation, step.reward, step.terminated, step.truncated, step.success, step.signals, failures)
+        return replace(step, observation=observation, failures=failures)
