@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import threading
 import zlib
 from collections import OrderedDict
@@ -68,6 +69,9 @@ class _ShardCache:
         self._size = size
         self._open: OrderedDict[tuple[Path, int], tuple[Shard, contextlib.ExitStack]] = OrderedDict()
         self._lock = threading.RLock()
+        os.register_at_fork(  # a child forked while another thread reads can read too
+            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._lock.release
+        )
 
     @contextlib.contextmanager
     def lend(self, path: Path, run_id: str) -> Iterator[Shard]:

@@ -1,5 +1,7 @@
 """A trace file: whatever episodes share it, each is read back as it was, and in parts."""
 
+import multiprocessing
+import threading
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -107,6 +109,33 @@ def test_threads_read_at_once(tmp_path: Path) -> None:
         for found, original in zip(pool.map(_contents, recorded), MIXED * 20, strict=True):
             for path, array in _contents(original).items():
                 np.testing.assert_array_equal(found[path], array, err_msg=path)
+
+
+def _read_again(episode: Episode, expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(episode.window("observation/image_top", 1, 6), expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_process_forked_while_threads_read_can_read(tmp_path: Path) -> None:
+    episode = _sealed(tmp_path / "000000.h5", MIXED)[0]
+    expected, done = episode.window("observation/image_top", 1, 6), threading.Event()
+
+    def read_on() -> None:
+        while not done.is_set():
+            _contents(episode)
+
+    reader = threading.Thread(target=read_on)
+    reader.start()
+    try:
+        for _ in range(10):
+            child = multiprocessing.get_context("fork").Process(target=_read_again, args=(episode, expected))
+            child.start()
+            child.join(20)
+            child.kill()
+            assert child.exitcode == 0
+    finally:
+        done.set()
+        reader.join()
 
 
 def test_images_that_are_damaged_or_stored_anew_are_named(tmp_path: Path) -> None:
