@@ -14,6 +14,7 @@ import numpy as np
 from envs.capture import POSES, VERSION, Capture
 from envs.mujoco_log import log_mujoco_warnings
 from envs.rendering import RendererPool
+from envs.robosuite_repairs import draw_in_order
 from envs.robosuite_speed import quicken
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import Key, StepKey
@@ -356,6 +357,7 @@ def _make(task: str, settings: _Settings) -> Any:
         controller = "" if settings.controller is None else f" and controller {settings.controller}"
         raise ConfigError(f"robosuite cannot build {task!r} with robots {robots}{controller}: {error}") from error
     quicken(env)
+    draw_in_order(env)
     return env
 
 

@@ -16,7 +16,7 @@ def quicken(env: Any) -> None:
     _cache_arrays(env.sim.data, env.sim.data._data)
     _cache_arrays(env.sim.model, env.sim.model._model)
     for robot in env.robots:
-        _extend(robot, {"action_dim": cached_property(type(robot).action_dim.fget)})
+        extend(robot, {"action_dim": cached_property(type(robot).action_dim.fget)})
     _count_time_only(env)
 
 
@@ -28,10 +28,11 @@ def _cache_arrays(wrapper: Any, engine: Any) -> None:
     def read(name: str) -> cached_property:
         return cached_property(lambda _: getattr(engine, name))
 
-    _extend(wrapper, {name: read(name) for name in fields})
+    extend(wrapper, {name: read(name) for name in fields})
 
 
-def _extend(target: Any, members: dict[str, Any]) -> None:
+def extend(target: Any, members: dict[str, Any]) -> None:
+    """Give one object ``members`` that its class does not have, or has otherwise."""
     base = type(target)
     # Not through the metaclass: that of the engine's wrappers would define every field again.
     target.__class__ = type.__new__(type(base), base.__name__, (base,), {"__module__": base.__module__, **members})

@@ -41,12 +41,19 @@ def going_on(world: World, slot: int, actions: Sequence[np.ndarray], first: int)
     return [bits(world.step([slot], action, [STREAM.key(first + i + 1)])) for i, action in enumerate(actions)]
 
 
-def _abroad(works: Mapping[str, tuple[Factory, bytes, list[np.ndarray]]]) -> dict[str, list[bytes]]:
+def beginning(world: World, slot: int, action: np.ndarray) -> list[bytes]:
+    """What an episode shows at its reset and under ``action`` for five steps."""
+    step = world.reset([slot], [world.start(world.tasks[0], 2)], [STREAM.key(0)])
+    return [bits(step), *going_on(world, slot, [action] * 5, 0)]
+
+
+def _abroad(works: Mapping[str, tuple[Factory, bytes, list[np.ndarray]]]) -> dict[str, tuple[list[bytes], list[bytes]]]:
     shown = {}
     for name, (factory, data, actions) in works.items():
         world = factory(num_slots=1)
-        world.restore([0], [Snapshot.from_bytes(data)])
-        shown[name] = going_on(world, 0, actions, BEFORE)
+        begun = beginning(world, 0, actions[0])
+        bits(world.restore([0], [Snapshot.from_bytes(data)]))
+        shown[name] = begun, going_on(world, 0, actions, BEFORE)
         world.close()
     return shown
 
@@ -57,40 +64,36 @@ def differences(
     """Case -> where it went wrong, for those that did.
 
     A fork is taken after ``BEFORE`` steps, and must follow its parent for ``AFTER`` steps in a fresh process and for
-    ``here`` steps in another slot that has run something else; afterwards, the parent's slot must begin another episode
-    as a slot does that has run nothing.
+    ``here`` steps in another slot that has run something else. Another episode must begin in the parent's slot, after
+    all that, as it does in a slot that has run nothing, here and in the fresh process.
     """
     wrong: dict[str, str] = {}
     works, expected = {}, {}
     for name, factory in factories.items():
         world = factory(num_slots=2)
-        start, other = (world.start(world.tasks[0], seed) for seed in (1, 2))
         choose = choice(world)
-
-        def begin(slot: int, world: World = world, other=other, choose=choose) -> list[bytes]:
-            step = world.reset([slot], [other], [STREAM.key(0)])
-            return [bits(step), *going_on(world, slot, [choose(step, 0)] * 5, 0)]
-
-        clean = begin(1)
-        step = world.reset([0], [start], [STREAM.key(0)])
+        step = world.reset([0], [world.start(world.tasks[0], 1)], [STREAM.key(0)])
         actions, shown = [], []
         for number in range(BEFORE + AFTER):
             if number == BEFORE:
                 data = world.snapshot([0])[0].to_bytes()
+                clean = beginning(world, 1, choose(step, number))
             actions.append(choose(step, number))
             step = world.step([0], actions[-1], [STREAM.key(number + 1)])
             shown.append(bits(step))
-        if begin(0) != clean:
+        if beginning(world, 0, actions[BEFORE]) != clean:
             wrong[name] = f"begins otherwise after {BEFORE + AFTER} steps of another episode"
-        world.restore([1], [Snapshot.from_bytes(data)])
+        bits(world.restore([1], [Snapshot.from_bytes(data)]))
         tail = going_on(world, 1, actions[BEFORE : BEFORE + here], BEFORE)
         if at := first_difference(shown[BEFORE : BEFORE + here], tail):
             wrong[name] = f"in its process, {at}"
         world.close()
-        works[name], expected[name] = (factory, data, actions[BEFORE:]), shown[BEFORE:]
+        works[name], expected[name] = (factory, data, actions[BEFORE:]), (clean, shown[BEFORE:])
         gc.collect()
-    for name, tail in in_fresh_process(partial(_abroad, works)).items():
-        if at := first_difference(expected[name], tail):
+    for name, (begun, tail) in in_fresh_process(partial(_abroad, works)).items():
+        if begun != expected[name][0]:
+            wrong[name] = "begins otherwise in a fresh process"
+        if at := first_difference(expected[name][1], tail):
             wrong[name] = f"in a fresh process, {at}"
     return wrong
 

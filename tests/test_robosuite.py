@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
+from long_forks import differences
 
 from envs.robosuite import INSTRUCTIONS, Robosuite, _load_robosuite
 from simeval.errors import ConfigError, MissingPackageError, SnapshotError
@@ -13,7 +14,22 @@ from simeval.testing import assert_conforms, check_world
 from simeval.types import Snapshot, Start
 
 STREAM = Key(0).stream("world")
-SEVEN = ("Lift", "Stack", "Door", "NutAssemblySquare", "PickPlaceCan", "Wipe", "TwoArmLift")
+SINGLE_ARM = {
+    "cubes": ("Lift", "Stack", "Door", "Wipe", "ToolHang"),
+    "nuts": ("NutAssembly", "NutAssemblySingle", "NutAssemblySquare", "NutAssemblyRound"),
+    "bins": ("PickPlace", "PickPlaceSingle", "PickPlaceMilk", "PickPlaceBread", "PickPlaceCereal", "PickPlaceCan"),
+}
+TWO_ARMS = ("TwoArmLift", "TwoArmPegInHole", "TwoArmHandover", "TwoArmTransport")
+CONTROLLERS = ("OSC_POSITION", "JOINT_POSITION", "JOINT_TORQUE", "IK_POSE")
+LONG_FORKS = {
+    **{name: {task: partial(Robosuite, task) for task in tasks} for name, tasks in SINGLE_ARM.items()},
+    "two arms": {task: partial(Robosuite, task) for task in TWO_ARMS},
+    "controllers": {name: partial(Robosuite, "Lift", controller=name) for name in CONTROLLERS},
+    "robots": {
+        "Sawyer": partial(Robosuite, "Lift", robots="Sawyer", controller="JOINT_POSITION"),
+        "Baxter": partial(Robosuite, "TwoArmLift", robots="Baxter"),
+    },
+}
 FRESH_PROCESS = "A snapshot goes through HDF5 into a fresh process and continues bit for bit"
 
 
@@ -208,6 +224,7 @@ def test_tasks_of_different_spaces_cannot_share_a_world():
         ({"render_profile": "quick"}, "render_profile"),
         ({"task": "TwoArmLift", "robots": "Panda"}, "cannot build 'TwoArmLift' with robots"),
         ({"num_slots": 0}, "num_slots is a whole number"),
+        ({"controller": "OSC_POS"}, "did you mean OSC_POSE"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_the_nearest_names(arguments, message):
@@ -250,21 +267,32 @@ def test_every_registered_task_has_an_instruction():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", SEVEN)
-def test_tasks_conform(task):
-    assert_conforms(check_world(partial(Robosuite, task)))
+@pytest.mark.parametrize("group", LONG_FORKS)
+def test_forks_follow_their_parents_for_500_steps_and_resets_forget_them(group):
+    assert differences(LONG_FORKS[group], here=100) == {}
+
+
+def test_the_long_runs_cover_every_task():
+    assert {*TWO_ARMS, *(task for tasks in SINGLE_ARM.values() for task in tasks)} == set(INSTRUCTIONS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "robot"), [("Lift", "Sawyer"), ("TwoArmLift", "Baxter")])
-def test_other_robots_continue_to_the_bit(task, robot):
-    exact = [
-        "A fork continues bit for bit as its parent",
-        "Restore returns the time step of the snapshot",
-        FRESH_PROCESS,
-    ]
-    assert_conforms(check_world(partial(_with_robot, task, robot), only=exact))
+@pytest.mark.parametrize("task", ["Lift", "Wipe"])
+def test_tasks_conform(task):
+    assert_conforms(check_world(partial(Robosuite, task), steps=60))
 
 
-def _with_robot(task, robot, num_slots):
-    return Robosuite(task, num_slots, robots=robot)
+def test_a_snapshot_of_another_task_or_controller_is_refused_by_name(lift):
+    reset(lift)
+    (snapshot,) = lift.snapshot([0])
+    stack = Robosuite("Stack")
+    with pytest.raises(SnapshotError, match="taken in task 'Lift', which world 'robosuite' does not have"):
+        stack.restore([0], [snapshot])
+    stack.close()
+    other = Robosuite("Lift", controller="JOINT_POSITION")
+    with pytest.raises(SnapshotError, match=r"controller=None.*cannot be restored in.*controller='JOINT_POSITION'"):
+        other.restore([0], [snapshot])
+    other.close()
+    older = Snapshot(snapshot.world.replace("mujoco=", "mujoco=0."), snapshot.state)
+    with pytest.raises(SnapshotError, match=r"taken in \[.* mujoco=0\..*cannot be restored"):
+        lift.restore([0], [older])
