@@ -165,6 +165,42 @@ def test_shared_arrays_stay_shared_and_separate_ones_separate():
     assert arm.filter.current is not arm.filter.last
 
 
+def test_settling_puts_the_objects_of_the_baseline_back_with_the_content_of_those_that_replaced_them():
+    settled, left = Arm(seed=1), Arm(seed=1)
+    capture = capture_of(settled)
+    known = settled.filter, settled.filter.last, settled.goal, settled.rng
+    for arm in (settled, left):
+        arm.renew()
+    capture.settle()
+    assert all(now is then for now, then in zip(known, _parts(settled), strict=True))
+    assert settled.also_goal is settled.goal
+    assert described(advanced(settled, 2)) == described(advanced(left, 2))
+
+
+def _parts(arm):
+    return arm.filter, arm.filter.last, arm.goal, arm.rng
+
+
+def test_settling_joins_nothing_that_a_replacement_has_parted():
+    arm = Arm(seed=1)
+    capture = capture_of(arm)
+    arm.goal = np.ones(3)
+    capture.settle()
+    arm.goal[0] = 5.0
+    assert arm.also_goal.tolist() == [0, 0, 0]
+    assert arm.goal.tolist() == [5, 1, 1]
+
+
+def test_a_change_is_seen_though_nothing_had_changed_at_the_saves_before():
+    arm = Arm(seed=1)
+    capture = capture_of(arm)
+    capture.save()
+    for change in (lambda: arm.grippers["left"].last.fill(3.0), lambda: arm.visited.clear(), lambda: arm.cache.clear()):
+        before = pack(capture.save())
+        change()
+        assert pack(capture.save()) != before
+
+
 def test_an_array_that_moves_to_another_attribute_keeps_its_values_there():
     arm = Arm(seed=1)
     capture = capture_of(arm)
@@ -333,6 +369,13 @@ def test_changed_model_fields_and_options_are_part_of_the_state():
         assert np.array_equal(getattr(first.model, field), getattr(second.model, field))
     assert second.model.opt.gravity[2] == -1.6
     assert second.model.opt.timestep == 0.002
+
+
+def test_a_changed_model_field_that_changes_again_is_saved_as_it_is():
+    simulation = Simulation()
+    for size in (0.05, 0.07):
+        simulation.model.geom("box").size[:] = size
+        assert simulation.capture.save()["physics"]["model"]["geom_size"][1].tolist() == [size] * 3
 
 
 def test_a_state_of_another_model_is_refused():
