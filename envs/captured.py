@@ -28,9 +28,10 @@ class Views:
 class CapturedSimulator(Simulator):
     """The state of ``model`` and ``data``, and of the Python objects reachable from ``roots``; see ``envs.capture``.
 
-    ``name`` tells models apart for the renderers. ``modules`` and ``exclude`` say which objects are captured. What the
-    simulator holds when this is built is its baseline: build it alike in every process. An adapter calls
-    :meth:`rewind` when an episode begins, and passes what it returns through :meth:`show`.
+    ``name`` tells models apart for the renderers. ``modules`` and ``exclude`` say which objects are captured, and
+    ``derived`` which of the arrays that MuJoCo derives. What the simulator holds when this is built is its baseline:
+    build it alike in every process. An adapter calls :meth:`rewind` when an episode begins, and passes what it returns
+    through :meth:`show`.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class CapturedSimulator(Simulator):
         modules: Sequence[str],
         exclude: Sequence[str],
         views: Views,
+        derived: Sequence[str] = ("",),
     ):
         self.model, self.data = model, data
         self._name = name
@@ -52,7 +54,7 @@ class CapturedSimulator(Simulator):
                 raise unknown(f"camera of {name!r}", camera, existing)
         # Capture finds contacts again from the poses, which a fresh MjData does not have yet.
         mujoco.mj_forward(model, data)
-        self.capture = Capture(model, data, roots, modules, exclude)
+        self.capture = Capture(model, data, roots, modules, exclude, derived)
         self._pristine = self.capture.save()
         self._terrain: np.ndarray = model.hfield_data
         self._flat = self._terrain.copy()

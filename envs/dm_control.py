@@ -12,6 +12,7 @@ import mujoco
 import numpy as np
 from gymnasium.spaces import Box
 
+from envs.capture import POSES
 from envs.captured import CapturedSimulator, Views, camera_names
 from envs.rendering import RendererPool
 from simeval.errors import ConfigError, MissingPackageError, UnsupportedError, unknown
@@ -133,7 +134,7 @@ class _DmControlSimulator(CapturedSimulator):
         self.observations = {
             key: Box(-np.inf, np.inf, value.shape, np.float64) for key, value in env.observation_spec().items()
         }
-        super().__init__(name, env.physics.model.ptr, env.physics.data.ptr, {"env": env}, _MODULES, (), views)
+        super().__init__(name, env.physics.model.ptr, env.physics.data.ptr, {"env": env}, _MODULES, (), views, POSES)
 
     def reset(self, start: Start, key: StepKey) -> SimulatorStep:
         self.rewind()
@@ -147,7 +148,7 @@ class _DmControlSimulator(CapturedSimulator):
 
     def resume(self) -> None:
         self._env.task._random = _NO_DRAWS
-        # The suite's steps end with MuJoCo's first half of the next one, whose constraints the capture leaves out.
+        # The suite's steps end with MuJoCo's first half of the next one; it derives again what the capture leaves out.
         mujoco.mj_step1(self.model, self.data)
 
     def picture_camera(self) -> str | mujoco.MjvCamera:

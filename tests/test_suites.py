@@ -23,7 +23,7 @@ from simeval.types import Snapshot
 
 LIGHT = ((0, 40, 150), 500)
 """At which steps an episode is forked, and for how many steps each fork is followed."""
-HEAVY = ((30,), 60)
+HEAVY = ((20,), 40)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ FAMILIES = {
         ROBOTICS,
         HEAVY,
     ),
-    "dm_control": Family(DmControl, tuple(dm_control_instructions()), forks=((0, 30), 100)),
+    "dm_control": Family(DmControl, tuple(dm_control_instructions()), forks=((0, 30), 60)),
     "ogbench": Family(
         OGBench, ("cube-single", "cube-double", "cube-triple", "cube-quadruple", "cube-octuple", "scene"), forks=HEAVY
     ),
@@ -122,7 +122,7 @@ def require_exact_forks(world, task, forks, steps):
             snapshots[t] = world.snapshot([0])[0].to_bytes()
         rows += follow(world, 0, action[None], t)
     world.reset([1], [world.start(task, 12)], keys(0, seed=8))
-    follow(world, 1, -actions[:7] if (world.action_space.low < 0).all() else actions[:7], 0)
+    follow(world, 1, actions[::-1][:7], 0)
     for fork, data in snapshots.items():
         back = take_row(world.restore([1], [Snapshot.from_bytes(data)]), 0)
         require_equal([rows[fork]], [back], f"{task}, restored to step {fork}")
@@ -162,14 +162,13 @@ def test_worlds_of_every_kind_conform(family, id):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env", ["cube-double", "scene"])
-def test_ogbench_conforms_under_its_expert(env):
-    world = partial(OGBench, env)
-    assert_conforms(check_world(world, tasks=[f"{env}-task4"], steps=60, policy=OGBenchExpert))
+def test_ogbench_conforms_under_its_expert():
+    world = partial(OGBench, "cube-single")
+    assert_conforms(check_world(world, tasks=["cube-single-task3"], steps=20, policy=OGBenchExpert))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env", ["cube-triple", "scene"])
+@pytest.mark.parametrize("env", ["cube-double", "scene"])
 def test_the_ogbench_expert_reaches_every_goal(env):
     world = OGBench(env)
     expert = OGBenchExpert().bind(world.spec)
