@@ -28,8 +28,8 @@ from simeval.testing import (
     toy_policies,
 )
 from simeval.types import Array, Observation, Perturbation, Snapshot, Start, TimeStep
-from simeval.wrappers import Delegate
 from simeval.world import World
+from simeval.wrappers import Delegate
 
 CHEAP = {"tasks": ("push-left",), "steps": 40}
 
