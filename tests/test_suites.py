@@ -163,7 +163,7 @@ def test_worlds_of_every_kind_conform(family, id):
 
 @pytest.mark.slow
 def test_ogbench_conforms_under_its_expert():
-    world = partial(OGBench, "cube-single")
+    world = partial(OGBench, "cube-single", "all")
     assert_conforms(check_world(world, tasks=["cube-single-task3"], steps=20, policy=OGBenchExpert))
 
 
@@ -187,7 +187,7 @@ def test_the_ogbench_expert_reaches_every_goal(env):
 
 @pytest.mark.slow
 def test_the_ogbench_expert_is_a_policy():
-    assert_conforms(check_policy(OGBenchExpert, partial(OGBench, "cube-single"), tasks=["cube-single-task1"]))
+    assert_conforms(check_policy(OGBenchExpert, partial(OGBench, "cube-single", "all"), tasks=["cube-single-task1"]))
 
 
 def test_every_task_of_the_suites_has_a_sentence_and_no_sentence_is_without_a_task():
