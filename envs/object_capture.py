@@ -173,6 +173,7 @@ class _Save:
         self.settling = moves is not None
         self.moves = moves or Counter()
         self.met: Counter[tuple[int, int]] = Counter()
+        self.left: dict[int, int] = {}
         self.opaque = capture.opaque
         self.new: list[Any] = []
         self.seen: dict[int, tuple[Any, ...]] = {}
@@ -184,14 +185,22 @@ class _Save:
         self._queue = list(self._lively)
 
     def run(self) -> dict[str, Any]:
-        nodes, all_nodes, queue = [], self.capture.nodes, self._queue
+        nodes, all_nodes, queue, orphans = [], self.capture.nodes, self._queue, []
         while queue:
             index = self.at = heappop(queue)
             node = all_nodes[index]
+            if type(node) is Array and index not in self.replaced and self._orphaned(node.target):
+                orphans.append(index)
+                continue
             content = node.save(self, self.replaced.get(index, node.target))
             if content is not None:
                 nodes.append((index, content))
+        nodes.extend((index, [all_nodes[index].target.copy()]) for index in orphans if index in self.referred)
         return {"layout": self.capture.layout, "nodes": nodes, "new": self.new}
+
+    def _orphaned(self, array: np.ndarray) -> bool:
+        """Whether all that referred to ``array`` at the baseline has been met, and refers to something else now."""
+        return self.left.get(id(array), 0) == self.capture.referrers[id(array)]
 
     def unchanged(self, encoded: Any, counterpart: Any) -> bool:
         return (
@@ -201,9 +210,11 @@ class _Save:
     def value(self, value: Any, counterpart: Any, where: tuple[Any, ...]) -> Any:
         if type(value) in PLAIN or isinstance(value, np.generic):
             return value
-        identity = id(value)
-        if self.settling:
-            self.met[id(counterpart), identity] += 1
+        identity, origin = id(value), id(counterpart)
+        if identity != origin and not self.inside_new:
+            self.left[origin] = self.left.get(origin, 0) + 1
+            if self.settling:
+                self.met[origin, identity] += 1
         known = self.seen.get(identity)
         if known is not None:
             return known
@@ -218,7 +229,7 @@ class _Save:
             return self._array(value, where)
         if capture.captured(value):
             return self._object(value, counterpart, where)
-        index = capture.node_of.get(id(counterpart))
+        index = capture.node_of.get(origin)
         if index is not None and self._adopts(index, value, counterpart):
             self._replace(index, value)
             return self._remember(value, ("node", index))

@@ -59,11 +59,14 @@ def _abroad(works: Mapping[str, tuple[Factory, bytes, list[np.ndarray]]]) -> dic
 
 
 def differences(
-    factories: Mapping[str, Factory], choice: Callable[[World], Choice] = random_choice, here: int = AFTER
+    factories: Mapping[str, Factory],
+    choice: Callable[[World], Choice] = random_choice,
+    here: int = AFTER,
+    after: int = AFTER,
 ) -> dict[str, str]:
     """Case -> where it went wrong, for those that did.
 
-    A fork is taken after ``BEFORE`` steps, and must follow its parent for ``AFTER`` steps in a fresh process and for
+    A fork is taken after ``BEFORE`` steps, and must follow its parent for ``after`` steps in a fresh process and for
     ``here`` steps in another slot that has run something else. Another episode must begin in the parent's slot, after
     all that, as it does in a slot that has run nothing, here and in the fresh process.
     """
@@ -74,7 +77,7 @@ def differences(
         choose = choice(world)
         step = world.reset([0], [world.start(world.tasks[0], 1)], [STREAM.key(0)])
         actions, shown = [], []
-        for number in range(BEFORE + AFTER):
+        for number in range(BEFORE + after):
             if number == BEFORE:
                 data = world.snapshot([0])[0].to_bytes()
                 clean = beginning(world, 1, choose(step, number))
@@ -82,7 +85,7 @@ def differences(
             step = world.step([0], actions[-1], [STREAM.key(number + 1)])
             shown.append(bits(step))
         if beginning(world, 0, actions[BEFORE]) != clean:
-            wrong[name] = f"begins otherwise after {BEFORE + AFTER} steps of another episode"
+            wrong[name] = f"begins otherwise after {BEFORE + after} steps of another episode"
         bits(world.restore([1], [Snapshot.from_bytes(data)]))
         tail = going_on(world, 1, actions[BEFORE : BEFORE + here], BEFORE)
         if at := first_difference(shown[BEFORE : BEFORE + here], tail):

@@ -191,6 +191,38 @@ def test_settling_joins_nothing_that_a_replacement_has_parted():
     assert arm.goal.tolist() == [5, 1, 1]
 
 
+def test_an_array_that_nothing_refers_to_any_more_is_no_part_of_the_state():
+    arm = Arm(seed=1)
+    capture = capture_of(arm)
+    arm.filter.current[:] = 3.0
+    arm.filter.current = np.full(3, 4.0)
+    state = capture.save()
+    assert len(state["nodes"]) == 1
+    assert [content.tolist() for _, content in state["new"]] == [[4, 4, 4]]
+
+
+def test_an_array_that_only_a_copy_of_its_holder_has_left_is_part_of_the_state():
+    first, second = Arm(seed=1), Arm(seed=1)
+    for arm in (first, second):
+        arm.cache["array"], arm.kept = np.zeros(2), arm.cache
+    captures = capture_of(first), capture_of(second)
+    first.cache["array"][:] = 7.0
+    first.cache = OrderedDict(a=1, b=2, array=np.ones(2))
+    captures[1].load(through_bytes(captures[0].save()))
+    assert second.kept["array"].tolist() == [7, 7]
+    assert second.cache["array"].tolist() == [1, 1]
+
+
+def test_an_array_met_again_elsewhere_is_part_of_the_state():
+    first, second = Arm(seed=1), Arm(seed=1)
+    captures = capture_of(first), capture_of(second)
+    first.filter.current[:] = 3.0
+    first.grippers["left"].last, first.filter.current = first.filter.current, np.zeros(3)
+    captures[1].load(through_bytes(captures[0].save()))
+    assert second.grippers["left"].last.tolist() == [3, 3, 3]
+    assert second.filter.current.tolist() == [0, 0, 0]
+
+
 def test_a_change_is_seen_though_nothing_had_changed_at_the_saves_before():
     arm = Arm(seed=1)
     capture = capture_of(arm)

@@ -63,7 +63,7 @@ def test_forks_follow_experts_for_500_steps_in_every_task_and_resets_forget_them
 
 @pytest.mark.slow
 def test_forks_follow_random_actions_for_500_steps_and_resets_forget_them():
-    assert differences({task: partial(MetaWorld, task) for task in ALL_TASKS[::9]}) == {}
+    assert differences({task: partial(MetaWorld, task) for task in ALL_TASKS[::13]}) == {}
 
 
 @pytest.mark.slow
@@ -81,9 +81,9 @@ def test_episodes_are_those_of_a_bare_loop_over_the_package():
 
 
 @pytest.mark.slow
-def test_episodes_of_twenty_tasks_and_ten_seeds_are_those_of_a_bare_loop():
+def test_episodes_of_twenty_tasks_and_four_seeds_are_those_of_a_bare_loop():
     equality = benchmark()
-    table = equality.compare(equality._TASKS, seeds=10, slots=8)
+    table = equality.compare(equality._TASKS, seeds=4, slots=8)
     assert len(table) == 20
     assert {task: row["different"] for task, row in table.items() if row["different"]} == {}
 

@@ -14,22 +14,16 @@ from simeval.testing import assert_conforms, check_world
 from simeval.types import Snapshot, Start
 
 STREAM = Key(0).stream("world")
-SINGLE_ARM = {
+TASKS = {
     "cubes": ("Lift", "Stack", "Door", "Wipe", "ToolHang"),
-    "nuts": ("NutAssembly", "NutAssemblySingle", "NutAssemblySquare", "NutAssemblyRound"),
-    "bins": ("PickPlace", "PickPlaceSingle", "PickPlaceMilk", "PickPlaceBread", "PickPlaceCereal", "PickPlaceCan"),
+    "many": ("NutAssembly", "NutAssemblySingle", "PickPlace", "PickPlaceSingle"),
+    "two arms": ("TwoArmLift", "TwoArmPegInHole", "TwoArmHandover", "TwoArmTransport"),
 }
-TWO_ARMS = ("TwoArmLift", "TwoArmPegInHole", "TwoArmHandover", "TwoArmTransport")
+VARIANTS = (
+    *("NutAssemblySquare", "NutAssemblyRound"),
+    *("PickPlaceMilk", "PickPlaceBread", "PickPlaceCereal", "PickPlaceCan"),
+)
 CONTROLLERS = ("OSC_POSITION", "JOINT_POSITION", "JOINT_TORQUE", "IK_POSE")
-LONG_FORKS = {
-    **{name: {task: partial(Robosuite, task) for task in tasks} for name, tasks in SINGLE_ARM.items()},
-    "two arms": {task: partial(Robosuite, task) for task in TWO_ARMS},
-    "controllers": {name: partial(Robosuite, "Lift", controller=name) for name in CONTROLLERS},
-    "robots": {
-        "Sawyer": partial(Robosuite, "Lift", robots="Sawyer", controller="JOINT_POSITION"),
-        "Baxter": partial(Robosuite, "TwoArmLift", robots="Baxter"),
-    },
-}
 FRESH_PROCESS = "A snapshot goes through HDF5 into a fresh process and continues bit for bit"
 
 
@@ -267,13 +261,26 @@ def test_every_registered_task_has_an_instruction():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", LONG_FORKS)
+@pytest.mark.parametrize("group", TASKS)
 def test_forks_follow_their_parents_for_500_steps_and_resets_forget_them(group):
-    assert differences(LONG_FORKS[group], here=100) == {}
+    assert differences({task: partial(Robosuite, task) for task in TASKS[group]}, here=20) == {}
+
+
+@pytest.mark.slow
+def test_forks_of_the_variants_of_tasks_follow_their_parents_and_resets_forget_them():
+    assert differences({task: partial(Robosuite, task) for task in VARIANTS}, here=20, after=100) == {}
+
+
+@pytest.mark.slow
+def test_forks_follow_their_parents_under_other_controllers_and_robots():
+    cases = {name: partial(Robosuite, "Lift", controller=name) for name in CONTROLLERS}
+    cases["Sawyer"] = partial(Robosuite, "Lift", robots="Sawyer", controller="JOINT_POSITION")
+    cases["Baxter"] = partial(Robosuite, "TwoArmLift", robots="Baxter")
+    assert differences(cases, here=20, after=100) == {}
 
 
 def test_the_long_runs_cover_every_task():
-    assert {*TWO_ARMS, *(task for tasks in SINGLE_ARM.values() for task in tasks)} == set(INSTRUCTIONS)
+    assert {*VARIANTS, *(task for tasks in TASKS.values() for task in tasks)} == set(INSTRUCTIONS)
 
 
 @pytest.mark.slow
