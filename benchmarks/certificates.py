@@ -36,11 +36,34 @@ GYMNASIUM = (
     *("Reacher", "Pusher", "InvertedPendulum", "InvertedDoublePendulum", "HalfCheetah", "Hopper", "Swimmer"),
     *("Walker2d", "Ant", "Humanoid", "HumanoidStandup"),
 )
+ROBOTICS = {
+    "Fetch": ("FetchReach-v4", "FetchPush-v4", "FetchSlide-v4", "FetchPickAndPlace-v4"),
+    "Shadow hand": (
+        *("HandReach-v3", "HandManipulateBlock-v1", "HandManipulateEgg-v1", "HandManipulatePen-v1"),
+        "HandManipulateBlock_ContinuousTouchSensors-v1",
+    ),
+    "Adroit": ("AdroitHandDoor-v1", "AdroitHandHammer-v1", "AdroitHandPen-v1", "AdroitHandRelocate-v1"),
+    "Maze": ("PointMaze_UMaze-v3", "PointMaze_Medium-v3", "PointMaze_Large-v3", "AntMaze_UMaze-v5"),
+}
+DM_CONTROL = (
+    *("acrobot-swingup", "ball_in_cup-catch", "cartpole-balance", "cartpole-swingup", "cheetah-run", "finger-spin"),
+    *("finger-turn_hard", "fish-swim", "hopper-hop", "humanoid-walk", "manipulator-bring_ball", "pendulum-swingup"),
+    *("point_mass-easy", "quadruped-run", "quadruped-escape", "reacher-hard", "stacker-stack_2", "swimmer-swimmer6"),
+    *("walker-walk", "dog-run", "lqr-lqr_2_1"),
+)
+LIBERO = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
 SUITES: dict[str, list[tuple[str, ...]]] = {
     "tabletop": [("world=tabletop",)],
-    "metaworld": [("world=metaworld",)],
+    "Meta-World": [("world=metaworld",)],
     "robosuite": [("world=robosuite", f"world.task={task}") for task in ROBOSUITE],
-    "gymnasium MuJoCo v5": [("world=gymnasium", f"world.id={name}-v5") for name in GYMNASIUM],
+    "LIBERO": [("world=libero", f"world.suite={suite}", "world.task=[0,1]") for suite in LIBERO],
+    "Gymnasium MuJoCo v5": [("world=gymnasium", f"world.id={name}-v5") for name in GYMNASIUM],
+    **{name: [("world=robotics", f"world.id={each}") for each in ids] for name, ids in ROBOTICS.items()},
+    "dm_control": [("world=dm_control", f"world.task={task}") for task in DM_CONTROL],
+    "OGBench": [
+        ("world=ogbench", f"world.env={env}") for env in ("cube-single", "cube-double", "cube-triple", "scene")
+    ],
+    "PushT": [("world=pusht",)],
 }
 """Suite -> the settings of its Worlds; all tasks of each are certified."""
 
