@@ -6,6 +6,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import packages_distributions, version
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -58,6 +59,9 @@ def make(task: str, kwargs: Mapping[str, Any]) -> gymnasium.Env:
         raise UnsupportedError(f"environment {task!r} needs a package that is not installed: {error}") from error
     except (gymnasium.error.Error, TypeError, ValueError) as error:
         raise ConfigError(f"environment {task!r} cannot be made with {dict(kwargs)}: {error}") from error
+    leftover = getattr(env.unwrapped, "tmp_xml_file_path", None)  # the mazes write their model to a file, and leave it
+    if leftover is not None:
+        Path(leftover).unlink(missing_ok=True)
     while isinstance(env, (TimeLimit, OrderEnforcing, PassiveEnvChecker)):
         env = env.env
     return env
