@@ -27,7 +27,15 @@ class TraceError(SimevalError):
     """A run folder or trace file that cannot be read, or that would be overwritten."""
 
 
-class MissingPackageError(SimevalError):
+class MissingError(SimevalError):
+    """Something that is optional, and has to be installed first, is not there."""
+
+
+class MissingInterpreterError(MissingError, ConfigError):
+    """The Python interpreter that a World is configured to run in is not there."""
+
+
+class MissingPackageError(MissingError):
     """An optional simulator suite or tool is not installed."""
 
     def __init__(self, what: str, pip: str):

@@ -20,9 +20,11 @@ def off(canary: Canary, gap: float) -> Canary:
 
 def test_every_canary_that_ships_was_played_to_its_end() -> None:
     assert {"tabletop", "metaworld", "robosuite", "gymnasium"} <= {canary.name for canary in shipped()}
+    names = {"robotics", "dm_control", "ogbench", "pusht", "libero"}
+    assert names <= {canary.name for canary in shipped()}
     for canary in shipped():
         assert len(canary.state) > 10
-        assert "mujoco" in canary.versions
+        assert "mujoco" in canary.versions or canary.name == "pusht"
 
 
 def test_the_physics_tested_is_the_one_recorded() -> None:
@@ -63,6 +65,12 @@ def test_other_observations_and_broken_or_absent_simulators_are_told_apart() -> 
     absent = compare(TABLETOP, lacks)
     assert absent.verdict == "absent"
     assert "pip install simeval[suite]" in absent.text
+
+
+def test_an_interpreter_that_was_not_made_is_absent_and_says_how_to_make_it() -> None:
+    finding = compare(replace(TABLETOP, settings=("world=libero", "world.host.python=/nowhere/python")))
+    assert finding.verdict == "absent"
+    assert "make libero" in finding.text
 
 
 def test_a_simulator_that_takes_its_process_along_breaks_its_canary_alone(tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ LAYERS = {
     "cli": ("cli __main__", "data numbers contract trace scores engine designs outside learning host testing report face"),
 }
 
-NEVER = {"torch", "mujoco", "robosuite", "metaworld", "diffusers", "libero"}
+NEVER = {
+    *("torch", "mujoco", "robosuite", "metaworld", "diffusers", "libero"),
+    *("gymnasium_robotics", "dm_control", "ogbench", "gym_pusht"),
+}
 """What simeval never imports."""
 
 ONLY_IN = {"hydra": "cli", "omegaconf": "cli", "stable_baselines3": "sb3"}

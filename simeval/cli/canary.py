@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from simeval.errors import ConfigError, MissingPackageError, SimevalError
+from simeval.errors import ConfigError, MissingError, SimevalError
 from simeval.noise import Key
 
 FORMAT = "simeval-canaries/1"
@@ -40,10 +40,6 @@ class Canary:
     steps: int
     state: tuple[float, ...] = ()
     versions: str = ""
-
-
-class AbsentError(SimevalError):
-    """The suite of a canary is not installed."""
 
 
 Verdict = Literal["same", "rounding", "differs", "absent", "broken"]
@@ -138,7 +134,7 @@ def play_apart(canary: Canary) -> Canary:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise SimevalError(last) from None
     if "missing" in answered:
-        raise AbsentError(answered["missing"])
+        raise MissingError(answered["missing"])
     if "error" in answered:
         raise SimevalError(answered["error"])
     return _parsed({"format": FORMAT, "canaries": [answered]}, "the answer")[0]
@@ -150,7 +146,7 @@ def answer(text: str) -> None:
     try:
         print(json.dumps(asdict(play(canary))))
     except SimevalError as error:
-        kind = "missing" if isinstance(error, MissingPackageError) else "error"
+        kind = "missing" if isinstance(error, MissingError) else "error"
         print(json.dumps({kind: str(error)}))
 
 
@@ -158,7 +154,7 @@ def compare(canary: Canary, play_one: Callable[[Canary], Canary] = play_apart) -
     """What a canary does here, against how it ended where it was recorded."""
     try:
         here = play_one(canary)
-    except (AbsentError, MissingPackageError) as error:
+    except MissingError as error:
         return Finding(canary.name, "absent", str(error))
     except SimevalError as error:
         return Finding(canary.name, "broken", f"{canary.task} could not be played: {error}")

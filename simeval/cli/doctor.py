@@ -31,6 +31,10 @@ _ITEMS = (
     _Item("mujoco", "mujoco", "tabletop and all MuJoCo worlds", "pip install simeval"),
     _Item("robosuite", "robosuite", "world=robosuite", "pip install simeval"),
     _Item("metaworld", "metaworld", "world=metaworld", "pip install 'simeval[metaworld]'"),
+    _Item("gymnasium_robotics", "gymnasium-robotics", "world=robotics", "pip install 'simeval[robotics]'"),
+    _Item("dm_control", "dm_control", "world=dm_control", "pip install 'simeval[dm_control]'"),
+    _Item("ogbench", "ogbench", "world=ogbench", "pip install 'simeval[ogbench]'"),
+    _Item("gym_pusht", "gym-pusht", "world=pusht", "pip install 'simeval[pusht]'"),
     _Item("torch", "torch", "learned policies and world models", "pip install torch"),
     _Item("diffusers", "diffusers", "diffusion policies and world models", "pip install diffusers"),
     _Item(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simeval.errors import ConfigError
+from simeval.errors import ConfigError, MissingInterpreterError
 
 _PACKAGES = ("simeval", "envs", "policies", "worldmodels", "assets")
 """What another interpreter is shown of this one's packages; everything else it has by itself, or has not."""
@@ -41,7 +41,7 @@ class Interpreter:
             raise ConfigError(f"host.python is the path of a Python interpreter, or null; received {python!r}")
         found = shutil.which(os.path.expanduser(python))
         if found is None:
-            raise ConfigError(
+            raise MissingInterpreterError(
                 f"host.python={python}: there is no such program; name the python of a virtual environment, "
                 "e.g. /path/to/venv/bin/python; LIBERO's is made by: make libero"
             )
