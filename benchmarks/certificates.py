@@ -24,8 +24,8 @@ from simeval.testing import Certificate, certify
 
 BEGIN, END = "<!-- certificates -->", "<!-- end of certificates -->"
 HEAD = (
-    "| suite | tasks, exact of checked | restored by | a fork, median | a snapshot, at most | bound to |",
-    "| --- | --- | --- | --- | --- | --- |",
+    "| suite | tasks, exact of checked | followed for | restored by | a fork, median | a snapshot, at most | bound to |",
+    "| --- | --- | --- | --- | --- | --- | --- |",
 )
 ROBOSUITE = (
     *("Lift", "Stack", "Door", "Wipe", "ToolHang", "NutAssembly", "NutAssemblySquare", "NutAssemblyRound"),
@@ -89,7 +89,8 @@ class Row:
         size = max(each.size for each in self.certificates) / 1000
         found = [re.findall(r"([a-z][\w-]*)[ =](\d+\.\d+[\w.]*)", each.dynamics) for each in self.certificates]
         versions = ", ".join(dict.fromkeys(f"{name} {version}" for pairs in found for name, version in pairs))
-        return f"| {self.suite} | {exact} | {' and '.join(how)} | {fork} | {size:.1f} kB | {versions} |"
+        steps = f"{min(each.steps for each in self.certificates)} steps"
+        return f"| {self.suite} | {exact} | {steps} | {' and '.join(how)} | {fork} | {size:.1f} kB | {versions} |"
 
 
 def certificates(suite: str, steps: int) -> Iterator[Certificate]:
