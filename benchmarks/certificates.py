@@ -24,7 +24,7 @@ from simeval.testing import Certificate, certify
 
 BEGIN, END = "<!-- certificates -->", "<!-- end of certificates -->"
 HEAD = (
-    "| suite | tasks, exact of checked | followed for | restored by | a fork, median | a snapshot, at most | bound to |",
+    "| suite | tasks, exact of checked | followed | restored by | a fork, median | a snapshot, at most | bound to |",
     "| --- | --- | --- | --- | --- | --- | --- |",
 )
 ROBOSUITE = (
