@@ -35,7 +35,10 @@ LAYERS = {
     "testing": ("testing", "data numbers contract trace engine designs"),
     "report": ("report export", "data numbers trace scores"),
     "face": ("__init__", "data numbers contract trace scores engine designs outside host"),
-    "cli": ("cli __main__", "data numbers contract trace scores engine designs outside learning host testing report face"),
+    "cli": (
+        "cli __main__",
+        "data numbers contract trace scores engine designs outside learning host testing report face",
+    ),
 }
 
 NEVER = {
