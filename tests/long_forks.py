@@ -78,10 +78,10 @@ def differences(
         step = world.reset([0], [world.start(world.tasks[0], 1)], [STREAM.key(0)])
         actions, shown = [], []
         for number in range(BEFORE + after):
+            actions.append(choose(step, number))
             if number == BEFORE:
                 data = world.snapshot([0])[0].to_bytes()
-                clean = beginning(world, 1, choose(step, number))
-            actions.append(choose(step, number))
+                clean = beginning(world, 1, actions[-1])
             step = world.step([0], actions[-1], [STREAM.key(number + 1)])
             shown.append(bits(step))
         if beginning(world, 0, actions[BEFORE]) != clean:
