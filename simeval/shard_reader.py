@@ -120,7 +120,13 @@ class Shard:
     def columns(self, layout: int) -> Mapping[str, ShardColumn]:
         """Path -> column, of a layout; ``TraceError`` where one has not the rows of its episodes."""
         if layout not in self._columns:
-            self._columns[layout] = self._opened(layout)
+            try:
+                self._columns[layout] = self._opened(layout)
+            except (KeyError, ValueError, RuntimeError, OSError) as error:
+                raise TraceError(
+                    f"{self.path}: group {layout}, where its episodes' arrays are, cannot be read ({error}); the file "
+                    "was altered"
+                ) from None
         return self._columns[layout]
 
     def column(self, layout: int, path: str) -> ShardColumn:

@@ -249,3 +249,12 @@ def test_whatever_reads_a_run_notices(recorded: Path, copy: Path, reader: str) -
 def test_text_that_hdf5_cannot_hold_is_no_alteration(tmp_path: Path) -> None:
     episode = made_episode(made_rollout("p", "t", 0), False, error="odd \0 and \ud800")
     assert score(write_made_run(tmp_path / "odd", [episode]))["requested"]["error"] == 1
+
+
+@pytest.mark.parametrize("gone", ["0", "episodes"])
+def test_a_group_that_is_gone_is_an_error_that_names_the_file(copy: Path, gone: str) -> None:
+    path = next((copy / "traces").glob("*.h5"))
+    with h5py.File(path, "r+") as file:
+        del file[gone]
+    with pytest.raises(TraceError, match=path.name):
+        score(Run(copy))

@@ -162,3 +162,11 @@ def test_what_is_not_there_to_learn_from_is_named(run: Run) -> None:
         Demonstrations([run], ("image_wrist",), 4, 0.1)
     with pytest.raises(ConfigError, match="no successful episode"):
         demonstrations(run, tasks=["nothing"])
+
+
+def test_a_training_without_validation_runs_to_its_end(run: Run, tmp_path: Path) -> None:
+    data = demonstrations(run, validation=0.0)
+    network = VisionLanguageAction(data.features, data.vocabulary, "flow", 32, 2, 1, 1, 8)
+    cloning = BehaviourCloning(network, data, Recipe(2, batch_size=8), tmp_path / "all")
+    cloning.run(quiet)
+    assert np.isnan(cloning.validation_error())

@@ -304,3 +304,16 @@ def test_python_m_simeval_is_the_same_command() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("simeval: nowhere does not exist")
     assert subprocess.run([sys.executable, "-m", "simeval"], capture_output=True).returncode == 2
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_setting_that_does_not_exist_is_named_with_the_nearest(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert "did you mean policy" in refused(capsys, command, "polic=expert")
+    assert "'foo'" in refused(capsys, command, "foo=1")
+
+
+@pytest.mark.parametrize("steps", ["0", "-3"])
+def test_forks_that_are_followed_for_no_step_certify_nothing(capsys: pytest.CaptureFixture[str], steps: str) -> None:
+    assert "--steps" in refused(capsys, "check", "world=tabletop", "--tasks", "reach", "--steps", steps)

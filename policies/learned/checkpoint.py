@@ -105,7 +105,7 @@ def _config(folder: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{path} cannot be read ({error}); the checkpoint was altered") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise ConfigError(f"{path} is no {FORMAT} checkpoint; for one of LeRobot use policy=lerobot")
+        raise ConfigError(f"{path} is no {FORMAT} checkpoint; `simeval train` writes one")
     return config
 
 

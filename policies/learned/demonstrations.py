@@ -68,7 +68,10 @@ class Demonstrations:
         self.training = [episode for episode in chosen if episode.id not in held_out]
         self.validation = [episode for episode in chosen if episode.id in held_out]
         if not self.training or (validation > 0 and not self.validation):
-            raise ConfigError(f"{len(chosen)} episodes are too few to be split; record more, or set validation=0")
+            raise ConfigError(
+                f"of {len(chosen)} successful episodes to learn from, {len(self.validation)} would be held out; record "
+                "more, or hold out none (policy.validation=0)"
+            )
         self.features = _features(chosen[0], observation_keys, horizon, control_dt)
         self.vocabulary = Vocabulary.of(episode.rollout.start.instruction for episode in self.training)
 
@@ -114,6 +117,8 @@ class Demonstrations:
         draws = Key(self.seed).stream("validation").at(0)
         windows = [(e, t) for e, episode in enumerate(self.validation) for t in range(episode.length)]
         rows = [windows[i] for i in draws.permutation(len(windows))[: size * most]]
+        if not rows:
+            return
         used = sorted({e for e, _ in rows})
         decoded = dict(zip(used, self._decode([self.validation[e] for e in used]), strict=True))
         for index in range(0, len(rows) - size + 1, size) or [0]:

@@ -12,6 +12,7 @@ from rich.table import Table
 from simeval.cli.build import build_policy, build_world, policy_configs, resolved, world_configs
 from simeval.cli.compose import compose_config
 from simeval.policy import Policy
+from simeval.settings import whole
 from simeval.testing import Check, certificate, check_policy, check_world
 from simeval.testing.certificate import CERTIFYING
 from simeval.testing.world_suite import default_tasks
@@ -26,6 +27,7 @@ def check_command(
     A World is checked on ``tasks`` (names with commas between them, or ``all``; by default its first, middle and last),
     its forks followed for ``steps`` steps, and what was found of its forks is printed as a certificate.
     """
+    whole("--steps", steps)
     config = compose_config("run", overrides, config_dir)
     policies_named = any(override.lstrip("+").startswith(("policy=", "policies", "policy@")) for override in overrides)
     failed = 0

@@ -73,13 +73,14 @@ def _translate(error: Exception, name: str, overrides: Sequence[str]) -> ConfigE
         return unknown(group or "configuration", option, options_of(group))
     setting = re.search(r"Could not override '([^']+)'", text)
     if setting:
-        return unknown_setting(_composed_groups(name, overrides), setting.group(1))
+        return unknown_setting(_composed_groups(name, overrides, setting.group(1)), setting.group(1))
     return ConfigError(f"{text} (settings are SETTING=VALUE)")
 
 
-def _composed_groups(name: str, overrides: Sequence[str]) -> DictConfig:
-    """The configuration with the chosen groups and no changed values."""
-    groups = [override for override in overrides if "." not in override.partition("=")[0].partition("@")[0]]
+def _composed_groups(name: str, overrides: Sequence[str], wrong: str) -> DictConfig:
+    """The configuration with the chosen groups and no changed values; ``wrong`` is no setting of it."""
+    keys = {override: override.partition("=")[0].partition("@")[0] for override in overrides}
+    groups = [override for override, key in keys.items() if "." not in key and key.lstrip("+~") != wrong]
     with initialize_config_module("configs", version_base="1.3"):
         return compose(name, groups)
 
