@@ -78,6 +78,7 @@ def test_a_simulator_that_takes_its_process_along_breaks_its_canary_alone(tmp_pa
     assert finding.verdict == "broken"
 
 
+@pytest.mark.slow
 def test_doctor_compares_with_a_file_of_another_installation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
