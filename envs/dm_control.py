@@ -14,11 +14,11 @@ from gymnasium.spaces import Box
 
 from envs.capture import POSES
 from envs.captured import CapturedSimulator, Views, camera_names
-from envs.rendering import RendererPool
+from envs.rendering import RenderedWorld, RendererPool
 from simeval.errors import ConfigError, MissingPackageError, UnsupportedError, unknown
 from simeval.noise import StepKey
 from simeval.settings import image_side, names, whole
-from simeval.simulator import SimulatorStep, SimulatorWorld
+from simeval.simulator import SimulatorStep
 from simeval.types import Start, TimeStep
 
 _HORIZON = 1000
@@ -32,7 +32,7 @@ def instructions() -> Mapping[str, str]:
     return json.loads((files("assets") / "dm_control" / "instructions.json").read_text(encoding="utf-8"))
 
 
-class DmControl(SimulatorWorld):
+class DmControl(RenderedWorld):
     """Tasks of ``dm_control.suite``, stepped one after the other.
 
     ``task``: a name such as ``"cartpole-swingup"``, or several of the same spaces (``["walker-stand", "walker-run"]``).
@@ -60,8 +60,9 @@ class DmControl(SimulatorWorld):
         self._suite = _package()
         whole("num_slots", num_slots)
         tasks = _selection(task, [f"{domain}-{name}" for domain, name in self._suite.ALL_TASKS])
-        self._renderers = RendererPool(render_profile, 2 * num_slots)
-        self._views = views = Views(names("cameras", cameras), image_side(image_size), self._renderers)
+        self.renderers = RendererPool(render_profile, 2 * num_slots)
+        self._views = views = Views(names("cameras", cameras), image_side(image_size), self.renderers)
+        self.cameras = views.cameras
         probes = {name: self._simulator_of(name) for name in tasks}
         self._horizons = {name: probe.horizon for name, probe in probes.items()}
         first = probes[tasks[0]]
@@ -106,14 +107,7 @@ class DmControl(SimulatorWorld):
         for start in starts:
             if start.seed is None or not 0 <= start.seed < 2**32:
                 raise ConfigError(f"a start of dm_control needs a seed in 0..2**32 - 1; received {start.seed}")
-        if self._views.cameras:  # otherwise each episode would fail by itself
-            self._renderers.require()
         return super().reset(slots, starts, keys)
-
-    def close(self) -> None:
-        """See ``World.close``."""
-        super().close()
-        self._renderers.close()
 
     def _simulator_of(self, task: str) -> "_DmControlSimulator":
         return _DmControlSimulator(task, self._suite.load(*task.split("-"), task_kwargs={"random": 0}), self._views)

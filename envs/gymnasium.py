@@ -18,17 +18,16 @@ from envs.gymnasium_simulator import (
     environments,
     observation_boxes,
 )
-from envs.rendering import RendererPool
+from envs.rendering import RenderedWorld, RendererPool
 from simeval.errors import ConfigError, UnsupportedError
 from simeval.noise import StepKey
 from simeval.settings import image_side, names, positive, truth, whole
-from simeval.simulator import SimulatorWorld
 from simeval.types import Start, TimeStep
 
 _DEFAULT_HORIZON = 1000
 
 
-class GymnasiumWorld(SimulatorWorld):
+class GymnasiumWorld(RenderedWorld):
     """Environments of the Gymnasium registry, stepped one after the other; the tasks are their ids.
 
     ``id``: one id such as ``"HalfCheetah-v5"`` (or ``"module:Name-v0"``), or several of the same spaces. ``module``
@@ -77,8 +76,9 @@ class GymnasiumWorld(SimulatorWorld):
         self._kwargs = dict(kwargs or {})
         if module:
             register(module)
-        self._renderers = RendererPool(render_profile, 2 * num_slots)
-        self._views = views = Views(names("cameras", cameras), image_side(image_size), self._renderers)
+        self.renderers = RendererPool(render_profile, 2 * num_slots)
+        self._views = views = Views(names("cameras", cameras), image_side(image_size), self.renderers)
+        self.cameras = views.cameras
         self._success = False
         self._horizons = {task: spec_of(task).max_episode_steps or _DEFAULT_HORIZON for task in ids}
         probes = [(task, self._simulator_of(task)) for task in ids]
@@ -141,14 +141,7 @@ class GymnasiumWorld(SimulatorWorld):
                 raise ConfigError(
                     f"a start of a Gymnasium environment needs a seed of 0 or more; received {start.seed}"
                 )
-        if self._views.cameras:  # otherwise each episode would fail by itself
-            self._renderers.require()
         return super().reset(slots, starts, keys)
-
-    def close(self) -> None:
-        """See ``World.close``."""
-        super().close()
-        self._renderers.close()
 
     def _simulator_of(self, task: str) -> MujocoSimulator | ReplayedSimulator:
         env = make(task, self._kwargs)

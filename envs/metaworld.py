@@ -15,11 +15,11 @@ import numpy as np
 from envs.capture import POSES, VERSION, Capture
 from envs.metaworld_quick import quickened
 from envs.mujoco_log import log_mujoco_warnings
-from envs.rendering import RendererPool
+from envs.rendering import RenderedWorld, RendererPool
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import Key, StepKey
 from simeval.settings import image_side, names, whole
-from simeval.simulator import Simulator, SimulatorStep, SimulatorWorld
+from simeval.simulator import Simulator, SimulatorStep
 from simeval.types import Start, TimeStep
 
 HORIZON = 500
@@ -49,7 +49,7 @@ def bare_env(task: str, seed: int) -> Any:
     return _package().ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE[f"{task}-goal-observable"](seed=seed)
 
 
-class MetaWorld(SimulatorWorld):
+class MetaWorld(RenderedWorld):
     """Meta-World v3, stepped one simulator after the other by the package's own unwrapped environments.
 
     ``task``: ``"all"``, a task name such as ``"pick-place-v3"``, or several. Observation keys: ``state`` [39], the
@@ -78,17 +78,17 @@ class MetaWorld(SimulatorWorld):
         log_mujoco_warnings()
         self._package = _package()
         whole("num_slots", num_slots)
-        self._cameras = names("cameras", cameras)
+        self.cameras = names("cameras", cameras)
         self._image_size = image_size = image_side(image_size)
-        for camera in self._cameras:
+        for camera in self.cameras:
             if camera not in CAMERAS:
                 raise unknown("Meta-World camera", camera, CAMERAS)
-        self._renderers = RendererPool(render_profile, 2 * num_slots)
+        self.renderers = RendererPool(render_profile, 2 * num_slots)
         spaces: dict[str, gymnasium.Space] = {
             "state": gymnasium.spaces.Box(-np.inf, np.inf, (STATE_SIZE,), np.float64),
             "proprio": gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float64),
         }
-        for camera in self._cameras:
+        for camera in self.cameras:
             spaces[f"image_{camera}"] = gymnasium.spaces.Box(0, 255, (image_size, image_size, 3), np.uint8)
         number = np.dtype(np.float64)
         packages = " ".join(f"{name} {version(name)}" for name in ("metaworld", "mujoco", "numpy", "scipy"))
@@ -102,7 +102,7 @@ class MetaWorld(SimulatorWorld):
             action_space=gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32),
             control_dt=CONTROL_DT,
             dynamics=versions,
-            fingerprint=f"{versions}; cameras {list(self._cameras)} {image_size} px {render_profile}",
+            fingerprint=f"{versions}; cameras {list(self.cameras)} {image_size} px {render_profile}",
             signals={
                 "object_position": ((2, 3), number),
                 "tcp_position": ((3,), number),
@@ -127,18 +127,11 @@ class MetaWorld(SimulatorWorld):
         for start in starts:
             if start.seed is None or not 0 <= start.seed < 2**32:
                 raise ConfigError(f"a Meta-World start needs a seed in 0..2**32 - 1; received {start.seed}")
-        if self._cameras:  # otherwise each episode would fail by itself
-            self._renderers.require()
         return super().reset(slots, starts, keys)
-
-    def close(self) -> None:
-        """See ``World.close``."""
-        super().close()
-        self._renderers.close()
 
     def _simulator_of(self, task: str) -> Simulator:
         return _MetaWorldSimulator(
-            task, self._package.ALL_V3_ENVIRONMENTS[task], self._cameras, self._image_size, self._renderers
+            task, self._package.ALL_V3_ENVIRONMENTS[task], self.cameras, self._image_size, self.renderers
         )
 
 

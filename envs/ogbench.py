@@ -15,11 +15,11 @@ from gymnasium.spaces import Box
 
 from envs.captured import Views
 from envs.gymnasium_simulator import MujocoSimulator
-from envs.rendering import RendererPool
+from envs.rendering import RenderedWorld, RendererPool
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import StepKey
 from simeval.settings import image_side, names, whole
-from simeval.simulator import SimulatorStep, SimulatorWorld
+from simeval.simulator import SimulatorStep
 from simeval.types import Start, TimeStep
 
 ENVIRONMENTS = (
@@ -40,7 +40,7 @@ def instructions() -> Mapping[str, str]:
     return json.loads((files("assets") / "ogbench" / "instructions.json").read_text(encoding="utf-8"))
 
 
-class OGBench(SimulatorWorld):
+class OGBench(RenderedWorld):
     """The evaluation tasks of one of ``ENVIRONMENTS``, a UR5e arm with a gripper over a table.
 
     ``env`` is one of them; ``task`` is ``"all"``, or one or several of ``<env>-task1`` .. ``-task5``. Observation keys:
@@ -76,8 +76,9 @@ class OGBench(SimulatorWorld):
                 raise unknown(f"OGBench task of {env!r}", chosen, ("all", *known))
         if not tasks or len(set(tasks)) != len(tasks):
             raise ConfigError(f"world.task needs one or more different OGBench tasks; received {list(tasks)}")
-        self._renderers = RendererPool(render_profile, 2 * num_slots)
-        self._views = views = Views(names("cameras", cameras), image_side(image_size), self._renderers)
+        self.renderers = RendererPool(render_profile, 2 * num_slots)
+        self._views = views = Views(names("cameras", cameras), image_side(image_size), self.renderers)
+        self.cameras = views.cameras
         probe = self._simulator_of(tasks[0])
         bare: Any = probe.env
         state = Box(-np.inf, np.inf, bare.observation_space.shape, np.float64)
@@ -120,14 +121,7 @@ class OGBench(SimulatorWorld):
         for start in starts:
             if start.seed is None or start.seed < 0:
                 raise ConfigError(f"a start of OGBench needs a seed of 0 or more; received {start.seed}")
-        if self._views.cameras:  # otherwise each episode would fail by itself
-            self._renderers.require()
         return super().reset(slots, starts, keys)
-
-    def close(self) -> None:
-        """See ``World.close``."""
-        super().close()
-        self._renderers.close()
 
     def _simulator_of(self, task: str) -> "_OGBenchSimulator":
         assert isinstance(self._spec.entry_point, str)

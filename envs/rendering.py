@@ -4,7 +4,7 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -12,6 +12,9 @@ import mujoco
 import numpy as np
 
 from simeval.errors import ConfigError, UnsupportedError, unknown
+from simeval.noise import StepKey
+from simeval.simulator import SimulatorWorld
+from simeval.types import Start, TimeStep
 
 RenderProfile = Literal["fast", "faithful"]
 """``faithful`` draws the model as its authors set it up; ``fast`` leaves out shadows, reflections and multisampling."""
@@ -135,6 +138,27 @@ class RendererPool:
         """Close every renderer; the pool makes new ones if it is used again."""
         while self._renderers:
             self._renderers.popitem()[1].close()
+
+
+class RenderedWorld(SimulatorWorld):
+    """A World of simulators that are drawn by one pool of renderers: the first to know when there is no OpenGL.
+
+    A subclass sets ``renderers``, and the ``cameras`` whose pictures are observations, before its first reset.
+    """
+
+    renderers: RendererPool
+    cameras: tuple[str, ...]
+
+    def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
+        """See ``World.reset``."""
+        if self.cameras:  # otherwise each episode would fail by itself
+            self.renderers.require()
+        return super().reset(slots, starts, keys)
+
+    def close(self) -> None:
+        """See ``World.close``."""
+        super().close()
+        self.renderers.close()
 
 
 @contextmanager
