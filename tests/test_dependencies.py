@@ -32,12 +32,13 @@ LAYERS = {
     "outside": ("vector sb3", "data contract"),
     "learning": ("training", "data contract trace"),
     "host": ("host", "data contract"),
+    "serving": ("serve", "data contract"),
     "testing": ("testing", "data numbers contract trace engine designs"),
     "report": ("report export", "data numbers trace scores"),
     "face": ("__init__", "data numbers contract trace scores engine designs outside host"),
     "cli": (
         "cli __main__",
-        "data numbers contract trace scores engine designs outside learning host testing report face",
+        "data numbers contract trace scores engine designs outside learning host serving testing report face",
     ),
 }
 
@@ -50,7 +51,7 @@ NEVER = {
 ONLY_IN = {"hydra": "cli", "omegaconf": "cli", "stable_baselines3": "sb3"}
 """What one module of simeval imports, and no other."""
 
-ONLY_IN_FUNCTIONS = {"pandas", "jinja2", "plotly", "cv2", "imageio_ffmpeg", "minari", "rich"}
+ONLY_IN_FUNCTIONS = {"pandas", "jinja2", "plotly", "cv2", "imageio_ffmpeg", "minari", "rich", "websockets"}
 """What simeval, outside its command line, loads where it is used."""
 
 HEAVY = sorted({"pandas", "jinja2", "plotly", "cv2", "hydra", "omegaconf", "rich", "stable_baselines3"} | NEVER)

@@ -10,7 +10,6 @@ from pathlib import Path
 from simeval.errors import ConfigError, SimevalError, UnsupportedError
 
 _LATER = {
-    "serve": "the openpi-compatible policy server comes with the learned policies",
     "import": "reading other formats comes with training from logged rollouts",
 }
 """Commands of the design that are not there yet, and what they come with."""
@@ -20,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parser = _parser()
     given, rest = parser.parse_known_args(arguments)
-    if rest and (given.command not in ("run", "check", "train") or any(word.startswith("-") for word in rest)):
+    if rest and (given.command not in ("run", "check", "train", "serve") or any(word.startswith("-") for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         given.overrides += rest  # settings may follow options
@@ -64,6 +63,10 @@ def _dispatch(given: argparse.Namespace) -> int:
         from simeval.cli.train_command import train_command
 
         return train_command(given.overrides, given.config_dir)
+    if given.command == "serve":
+        from simeval.cli.serve_command import serve_command
+
+        return serve_command(given.overrides, given.config_dir)
     if given.command == "doctor":
         from simeval.cli.doctor import doctor
 
@@ -98,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         ("run", "run a study into a new run folder, score it and report it"),
         ("check", "run the conformance suite on a world or a policy and print the table"),
         ("train", "learn from recorded runs, e.g. policy=vla data=runs/x"),
+        ("serve", "serve a policy to openpi, RoboArena or OpenVLA clients, e.g. policy=vla serve.port=8000"),
     ):
         sub = command(name, text)
         sub.add_argument("overrides", nargs="*", metavar="SETTING=VALUE", help="e.g. world=metaworld policy=a,b seed=1")
