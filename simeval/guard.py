@@ -8,7 +8,7 @@ import numpy as np
 
 from simeval.errors import ConfigError
 from simeval.lane import Lane
-from simeval.policy import PolicyStep
+from simeval.policy import SNAPSHOT, PolicyStep
 from simeval.types import TimeStep
 from simeval.world import World, action_problems
 
@@ -59,6 +59,8 @@ class WorldGuard:
         for key in (*result.observation, *result.signals):
             _check_name(key, "what a World shows")
         declared = self._world.observation_space.spaces.keys()
+        if SNAPSHOT in declared:
+            raise self._broken(f"the observation {SNAPSHOT!r} is the engine's to show; give its own another name")
         if result.observation.keys() != declared:
             raise self._broken(f"it shows observations {sorted(result.observation)}, and declares {sorted(declared)}")
 

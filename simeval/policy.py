@@ -9,10 +9,17 @@ import numpy as np
 
 from simeval.errors import ConfigError
 from simeval.noise import StepKey
-from simeval.types import Array, Observation, WorldSpec
+from simeval.types import Array, Observation, Snapshot, WorldSpec
 
 Memory = Mapping[str, Any]
 """A policy's memory: name -> array ``[n, ...]`` or a nested mapping of such. A plain value; forks copy it."""
+
+SNAPSHOT = "snapshot"
+"""The observation key that every World answers to: its complete state, as an object array ``[n]`` of ``Snapshot``.
+
+It is privileged, shown only to a policy that names it among its ``observation_keys`` (a planner that restores it into a
+World of its own), and not recorded. No perturbation of a sensor reaches it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ class Policy(ABC):
         The default checks ``observation_keys`` and returns ``self``; a policy that needs the spaces returns a copy
         that has them.
         """
-        missing = [key for key in self.observation_keys if key not in spec.observation_space.spaces]
+        missing = [key for key in self.observation_keys if key not in {SNAPSHOT, *spec.observation_space.spaces}]
         if missing:
             raise ConfigError(
                 f"policy {type(self).__name__} reads observation {', '.join(map(repr, missing))}, which world "
@@ -84,6 +91,13 @@ class Policy(ABC):
 def itself(policy: Policy) -> Policy:
     """``policy``: lets a configuration name one that is defined elsewhere, such as ``${world.expert}``."""
     return policy
+
+
+def snapshot_column(snapshots: Sequence[Snapshot]) -> np.ndarray:
+    """Snapshots as what a policy is shown under ``SNAPSHOT``."""
+    column = np.empty(len(snapshots), dtype=object)
+    column[:] = snapshots
+    return column
 
 
 def take_memory(memory: Memory, rows: np.ndarray) -> Memory:

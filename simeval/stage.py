@@ -17,9 +17,18 @@ from simeval.guard import WorldGuard, cast_actions, check_rows, extras_of
 from simeval.lane import Lane, Program
 from simeval.metrics import summarise
 from simeval.noise import StepKey
-from simeval.policy import Memory, Policy, memory_row, put_memory, stack_memory, take_memory
+from simeval.policy import (
+    SNAPSHOT,
+    Memory,
+    Policy,
+    memory_row,
+    put_memory,
+    snapshot_column,
+    stack_memory,
+    take_memory,
+)
 from simeval.tape import Tape
-from simeval.types import TimeStep
+from simeval.types import Snapshot, TimeStep
 from simeval.world import World, action_problems
 
 _NOT_AN_EPISODES_FAULT = (ConfigError, HostError, MissingPackageError, UnsupportedError)
@@ -156,7 +165,9 @@ class Stage:
     def _act_group(self, name: str, lanes: list[Lane], actions: dict[int, np.ndarray]) -> None:
         policy, bank = self.policies[name], self._memory[name]
         slots = np.array([lane.slot for lane in lanes])
-        observation = {key: self._observation[key][slots] for key in policy.observation_keys}
+        observation = {key: self._observation[key][slots] for key in policy.observation_keys if key != SNAPSHOT}
+        if SNAPSHOT in policy.observation_keys:
+            observation[SNAPSHOT] = snapshot_column(self._snapshots(lanes))
         keys = [StepKey(lane.policy_stream, lane.step) for lane in lanes]
         space = self.world.action_space
         with self._blame("policy", lanes):
@@ -299,17 +310,9 @@ class Stage:
             self._keep_checkpoints_of(group)
 
     def _keep_checkpoints_of(self, lanes: list[Lane]) -> None:
-        lost: LostError | None = None
         try:
-            with self._blame("world", lanes):
-                try:
-                    snapshots = self.world.snapshot([lane.slot for lane in lanes])
-                except LostError as error:
-                    lost = error
+            snapshots = self._snapshots(lanes)
         except _Abandoned:
-            return
-        if lost is not None:
-            self._lose(lost.slots, lanes, dict.fromkeys(range(len(lanes)), str(lost)))
             if alive := self._alive(lanes):
                 self._keep_checkpoints_of(alive)
             return
@@ -320,6 +323,16 @@ class Stage:
                     lane.checkpoints[lane.step] = Checkpoint(lane.step, snapshot, memory, lane.held).to_bytes()
             except _Abandoned:
                 continue
+
+    def _snapshots(self, lanes: list[Lane]) -> list[Snapshot]:
+        """The World's state of each lane; ``_Abandoned`` if one has none any more, and those still there go on."""
+        with self._blame("world", lanes):
+            try:
+                return self.world.snapshot([lane.slot for lane in lanes])
+            except LostError as error:
+                lost = error
+        self._lose(lost.slots, lanes, dict.fromkeys(range(len(lanes)), str(lost)))
+        raise _Abandoned
 
     def _finish(self, lane: Lane, error: str = "", blame: str = "") -> None:
         if self._lanes[lane.slot] is not lane:

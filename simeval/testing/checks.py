@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 
 from simeval.noise import Key, Stream
-from simeval.policy import Policy
-from simeval.types import Start, TimeStep
+from simeval.policy import SNAPSHOT, Policy, snapshot_column
+from simeval.types import Observation, Start, TimeStep
 from simeval.world import World
 
 
@@ -124,14 +124,19 @@ def drive(world: World, policy: Policy, start: Start, limit: int, beyond: int) -
     actions: list[np.ndarray] = []
     while len(actions) < limit and at_goal < beyond and not ended(rows[-1]):
         step = len(actions)
-        shown = {key: result.observation[key] for key in policy.observation_keys}
-        acted = policy.act(shown, [start.instruction], memory, [own.key(step)])
+        acted = policy.act(shown(policy, world, [0], result.observation), [start.instruction], memory, [own.key(step)])
         actions.append(np.array(acted.action[0], dtype=world.action_space.dtype))
         memory = acted.memory
         result = world.step([0], actions[-1][None], [stream.key(step + 1)])
         rows.append(take_row(result, 0))
         at_goal += bool(rows[-1]["success"])
     return Episode(start, np.array(actions).reshape(-1, *world.action_space.shape), rows)
+
+
+def shown(policy: Policy, world: World, slots: Sequence[int], observation: Observation) -> dict[str, Any]:
+    """Copies of what ``policy`` reads of the ``observation`` of ``slots``."""
+    found = {key: np.array(observation[key]) for key in policy.observation_keys if key != SNAPSHOT}
+    return found | ({SNAPSHOT: snapshot_column(world.snapshot(slots))} if SNAPSHOT in policy.observation_keys else {})
 
 
 def proceed(world: World, slots: Sequence[int], episode: Episode, begin: int) -> list[list[Row]]:

@@ -11,7 +11,7 @@ import numpy as np
 from simeval.codec import pack, unpack
 from simeval.errors import ConfigError, SimevalError
 from simeval.noise import Key, StepKey
-from simeval.policy import Memory, Policy, PolicyStep
+from simeval.policy import SNAPSHOT, Memory, Policy, PolicyStep
 from simeval.protocols import together
 from simeval.rollout import run
 from simeval.testing.bench import WorldFactory
@@ -23,6 +23,7 @@ from simeval.testing.checks import (
     run_check,
     same_bits,
     sentence,
+    shown,
     world_stream,
 )
 from simeval.types import Observation, Rollout
@@ -112,7 +113,7 @@ class PolicyBench:
         result = self.world.reset(slots, starts, [stream.key(0) for stream in streams])
         memory = self.policy.initial_memory(_BATCH)
         for step in range(self.steps):
-            observation = {key: np.array(result.observation[key]) for key in self.policy.observation_keys}
+            observation = shown(self.policy, self.world, slots, result.observation)
             instruction = tuple(start.instruction for start in starts)
             keys = tuple(Key(seed).stream("policy").key(step) for seed in seeds)
             kept = copied(memory)
@@ -134,13 +135,14 @@ def fits_world(bench: PolicyBench) -> str:
     bench.policy = bench.policy.bind(spec)
     if not bench.policy.fingerprint or "\n" in bench.policy.fingerprint:
         raise Violation(f"fingerprint must be one line of text; it is {bench.policy.fingerprint!r}")
-    if bench.policy.observation_keys:
+    read = [key for key in bench.policy.observation_keys if key != SNAPSHOT]
+    if read:
         bare = gymnasium.spaces.Dict({"nothing-it-reads": gymnasium.spaces.Box(0.0, 1.0, (1,))})
         try:
             bench.factory().bind(replace(spec, observation_space=bare))
         except ConfigError:
             return bench.policy.fingerprint
-        raise Violation(f"it binds to a World without its observations {bench.policy.observation_keys}")
+        raise Violation(f"it binds to a World without its observations {read}")
     return bench.policy.fingerprint
 
 
