@@ -109,6 +109,14 @@ def build_world(entry: Any, **changes: Any) -> World:
     )
 
 
+def planning_world(world: Mapping[str, Any], num_slots: int) -> World:
+    """A copy of the World that a policy acts in, for it to plan in: of so many slots, and without cameras.
+
+    Named in a policy's configuration, with ``world: ${world}`` and ``_recursive_: false``.
+    """
+    return build_world(world, num_slots=num_slots, **({"cameras": []} if "cameras" in world else {}))
+
+
 def host_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
     """The ``host`` of a world's configuration, complete; ``ConfigError`` for what it cannot have."""
     settings: dict[str, Any] = {"processes": 0, "python": None, "deadline": DEADLINE}
@@ -178,8 +186,14 @@ def build_policy(entry: DictConfig, world_entry: DictConfig, name: str) -> Polic
 
 
 def policy_identity(policy: Policy, entry: DictConfig, world_entry: DictConfig) -> str:
-    """What a policy's actions depend on: its own fingerprint, and how it was configured."""
-    return f"{policy.fingerprint} {canonical_json(_policy_arguments(entry, world_entry))}"
+    """What a policy's actions depend on: its own fingerprint, and how it was configured, but for numbers of slots."""
+    return f"{policy.fingerprint} {canonical_json(_slotless(_policy_arguments(entry, world_entry)))}"
+
+
+def _slotless(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _slotless(inner) for key, inner in value.items() if key != "num_slots"}
+    return [_slotless(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _policy_arguments(entry: DictConfig, world_entry: DictConfig) -> dict[str, Any]:
