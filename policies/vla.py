@@ -58,12 +58,12 @@ class VisionLanguageAction(ChunkNetwork):
         vocabulary: Vocabulary,
         head: str = "flow",
         dim: int = 192,
-        heads: int = 4,
+        heads: int = 3,
         depth: int = 3,
         context_depth: int = 2,
         width: int = 32,
         steps: int = 5,
-        draws: int = 4,
+        draws: int = 2,
     ):
         settings: dict[str, Any] = {
             "head": head,
@@ -134,8 +134,6 @@ class VisionLanguageAction(ChunkNetwork):
             mean, log_std = self._gaussian(context, summary)
             return (((target - mean) / log_std.exp()) ** 2 / 2 + log_std).mean()
         draws = self.settings["draws"]
-        context = [(k.repeat_interleave(draws, 0), v.repeat_interleave(draws, 0), m.repeat_interleave(draws, 0))
-                   for k, v, m in context]  # fmt: skip
         target, summary = target.repeat_interleave(draws, 0), summary.repeat_interleave(draws, 0)
         noise = torch.randn(target.shape, generator=generator, device=target.device)
         time = torch.rand(len(target), generator=generator, device=target.device)

@@ -82,6 +82,31 @@ def test_a_checkpoint_gives_the_network_back_bit_for_bit(folder: Path) -> None:
     torch.testing.assert_close(found.chunk, expected.chunk, rtol=0, atol=0)
 
 
+def test_weights_stored_in_half_are_half_the_size_and_come_back_rounded_with_exact_statistics(tmp_path: Path) -> None:
+    for stored in ("float32", "float16"):
+        checkpoint.save(tmp_path / stored, network(), {}, stored)
+    sizes = [(tmp_path / stored / "model.safetensors").stat().st_size for stored in ("float32", "float16")]
+    assert sizes[1] < 0.6 * sizes[0]
+    found, made = checkpoint.load(tmp_path / "float16"), network()
+    rounded = {name: value.half().float() for name, value in made.named_parameters()}
+    for name, value in found.state_dict().items():
+        assert value.dtype == torch.float32
+        torch.testing.assert_close(value, rounded.get(name, made.state_dict()[name]), rtol=0, atol=0)
+    with pytest.raises(ConfigError, match="float8"):
+        checkpoint.save(tmp_path / "other", network(), {}, "float8")
+
+
+def test_draws_that_share_a_context_are_read_as_if_each_had_its_own() -> None:
+    made = network()
+    with torch.no_grad():
+        context, summary = made.encode(inputs(3))
+        repeated = [tuple(part.repeat_interleave(2, 0) for part in layer) for layer in context]
+        point, time = torch.randn(6, 4, 2), torch.rand(6)
+        shared = made.velocity(point, time, context, summary.repeat_interleave(2, 0))
+        own = made.velocity(point, time, repeated, summary.repeat_interleave(2, 0))
+    torch.testing.assert_close(shared, own)
+
+
 def test_a_row_is_a_function_of_its_observation_its_sentence_and_its_key(folder: Path) -> None:
     model = NetworkChunks(folder)
     seen, said = observation(4), [SENTENCES[0]] * 4

@@ -55,13 +55,15 @@ class BehaviourCloning:
         recipe: Recipe,
         folder: Path,
         device: str | torch.device = "cpu",
+        stored: str = "float32",
     ):
-        self.network = network.to(device)
+        self.network = network.to(device).to(memory_format=torch.channels_last)
         self.data = data
         self.recipe = recipe
         self.folder = folder
         self.step = 0
         self._device = torch.device(device)
+        self._stored = stored
         self._average = copy.deepcopy(network)
         decayed = [p for p in network.parameters() if p.ndim > 1]
         others = [p for p in network.parameters() if p.ndim <= 1]
@@ -149,7 +151,7 @@ class BehaviourCloning:
     def save(self) -> None:
         """Save the averaged network, and where the training stands."""
         origin = {"recipe": asdict(self.recipe), "step": self.step, "episodes": len(self.data.training)}
-        checkpoint.save(self.folder, self._average, origin)
+        checkpoint.save(self.folder, self._average, origin, self._stored)
         last = self.folder / _LAST
         last.mkdir(exist_ok=True)
         tensors = {f"network/{name}": value for name, value in self.network.state_dict().items()}

@@ -18,7 +18,7 @@ from policies.learned.words import Vocabulary
 from simeval.errors import ConfigError, unknown
 
 FORMAT = "simeval-policy/1"
-_KINDS = {"vla": "policies.vla"}
+_KINDS = {"act": "policies.act", "diffusion": "policies.diffusion", "vla": "policies.vla"}
 """Kind of network -> the module that defines it; a checkpoint can ask for no other code."""
 _REGISTERED: dict[str, type[ChunkNetwork]] = {}
 
@@ -38,8 +38,11 @@ def network_class(kind: str) -> type[ChunkNetwork]:
     return _REGISTERED[kind]
 
 
-def save(folder: Path, network: ChunkNetwork, origin: Mapping[str, Any]) -> None:
-    """Write a checkpoint; ``origin`` (JSON data) says how it was made. An existing one is replaced as a whole."""
+def save(folder: Path, network: ChunkNetwork, origin: Mapping[str, Any], stored: str = "float32") -> None:
+    """Write a checkpoint; ``origin`` (JSON data) says how it was made. An existing one is replaced as a whole.
+
+    ``stored``: the type of the weights on disk, float32 or float16 (half the size); statistics keep theirs.
+    """
     if problem := network.problem():
         raise ConfigError(f"this network cannot be saved: {problem}; fit its statistics first")
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,6 +55,10 @@ def save(folder: Path, network: ChunkNetwork, origin: Mapping[str, Any]) -> None
         "origin": dict(origin),
     }
     weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    if stored == "float16":
+        weights |= {name: weights[name].half() for name, _ in network.named_parameters()}
+    elif stored != "float32":
+        raise ConfigError(f"weights are stored as float32 or float16; received {stored!r}")
     save_file(weights, folder / "model.safetensors.tmp")
     (folder / "config.json.tmp").write_text(json.dumps(config, indent=1) + "\n")
     for name in ("model.safetensors", "config.json"):

@@ -102,23 +102,39 @@ class Block(nn.Module):
         context: Context | None = None,
         condition: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """``x`` [n, tokens, dim]; ``mask`` [n, 1, 1, tokens] is added to the attention; ``condition`` [n, dim]."""
+        """``x`` [n, tokens, dim]; ``mask`` [n, 1, 1, tokens] is added to the attention; ``condition`` [n, dim].
+
+        ``context`` has n rows, or n / k when each of its rows is read by k rows of ``x`` in turn.
+        """
         if self.modulation is not None and condition is not None:
             shift, scale, gate, shift2, scale2, gate2 = self.modulation(condition)[:, None].chunk(6, -1)
         else:
             shift = scale = gate = shift2 = scale2 = gate2 = torch.zeros((), device=x.device, dtype=x.dtype)
         query, key, value = self.own(self.norms[0](x) * (1 + scale) + shift).chunk(3, -1)
-        attended = functional.scaled_dot_product_attention(
-            split(query, self.heads), split(key, self.heads), split(value, self.heads), attn_mask=mask
-        )
+        attended = attention(split(query, self.heads), split(key, self.heads), split(value, self.heads), mask)
         x = x + (1 + gate) * self.own_out(_joined(attended))
         if context is not None and self.query is not None and self.read_out is not None:
             keys, values, visible = context
-            read = functional.scaled_dot_product_attention(
-                split(self.query(self.norms[2](x)), self.heads), keys, values, attn_mask=visible
-            )
-            x = x + self.read_out(_joined(read))
+            asked = self.query(self.norms[2](x)).view(len(keys), -1, x.shape[-1])
+            read = attention(split(asked, self.heads), keys, values, visible)
+            x = x + self.read_out(_joined(read).view_as(x))
         return x + (1 + gate2) * self.perceptron(self.norms[1](x) * (1 + scale2) + shift2)
+
+
+def attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Softmax attention [n, heads, queries, d]; ``mask`` is added to the scores.
+
+    Written out where it is trained on a processor: torch's fused kernel takes most of a training step there (its
+    backward does not use matrix tiles).
+    """
+    if query.device.type != "cpu":
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
+    if mask is not None:
+        scores = scores + mask.to(scores.dtype)
+    return scores.softmax(-1).to(value.dtype) @ value
 
 
 def split(x: torch.Tensor, heads: int) -> torch.Tensor:

@@ -22,9 +22,10 @@ from simeval.training import Log, Trainer
 class PolicyTrainer(Trainer):
     """Behaviour cloning of a network of ``kind`` with ``settings``, from the observations named, by a ``recipe``.
 
-    ``horizon``: actions in a chunk; ``execute``: how many of them are executed when the policy is judged; ``tasks``:
-    those to learn (default: all that were recorded); ``validation``: the share of episodes that are held out;
-    ``memory_gib``: decoded episodes in memory at a time; ``threads`` of torch (default: as many as it takes).
+    ``horizon``: actions in a chunk; ``execute``: how many of them are executed when the policy is judged (none: their
+    mean over time, ACT's ensembling); ``tasks``: those to learn (default: all that were recorded); ``validation``: the
+    share of episodes that are held out; ``memory_gib``: decoded episodes in memory at a time; ``threads`` of torch
+    (default: as many as it takes); ``stored``: the type of the saved weights, float32 or float16.
     """
 
     def __init__(
@@ -33,13 +34,14 @@ class PolicyTrainer(Trainer):
         settings: Mapping[str, Any],
         observation: str | Sequence[str],
         horizon: int,
-        execute: int,
+        execute: int | None,
         recipe: Mapping[str, Any],
         tasks: str | Sequence[str] | None = None,
         validation: float = 0.1,
         memory_gib: float = 4.0,
         device: str = "auto",
         threads: int | None = None,
+        stored: str = "float32",
     ):
         known = [item.name for item in fields(Recipe)]
         for key in recipe:
@@ -51,7 +53,7 @@ class PolicyTrainer(Trainer):
         self._settings = dict(settings)
         self._observation = names("observation", observation)
         self._horizon = whole("horizon", horizon)
-        self._execute = whole("execute", execute)
+        self._execute = None if execute is None else whole("execute", execute)
         self._tasks = None if tasks is None else names("tasks", tasks)
         if not 0 <= validation < 1:
             raise ConfigError(f"validation is a share of the episodes, 0 <= validation < 1; received {validation}")
@@ -59,6 +61,9 @@ class PolicyTrainer(Trainer):
         self._memory = int(memory_gib * 2**30)
         self._device = device_named(device)
         self._threads = threads
+        if stored not in ("float32", "float16"):
+            raise ConfigError(f"stored must be float32 or float16; received {stored!r}")
+        self._stored = stored
 
     def train(
         self,
@@ -86,7 +91,7 @@ class PolicyTrainer(Trainer):
             with torch.random.fork_rng():
                 torch.manual_seed(self._recipe.seed)
                 network = self._network(data.features, data.vocabulary, **self._settings)
-            training = BehaviourCloning(network, data, self._recipe, folder, self._device)
+            training = BehaviourCloning(network, data, self._recipe, folder, self._device, self._stored)
             if resume:
                 training.resume()
             training.run(log, judge=judge)
