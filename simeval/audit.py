@@ -1,5 +1,6 @@
-"""Whether recorded episodes are what the index says: every value of their rows, all arrays' shapes, the outcomes."""
+"""Whether recorded episodes are what was recorded: the values of their rows, their arrays by digest, the outcomes."""
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -7,6 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from simeval.content import (
+    checkpoint_digest,
+    checkpoint_path,
+    content_from,
+    content_text,
+    digest,
+    frames_digest,
+    is_of_frames,
+)
 from simeval.episode import Episode
 from simeval.errors import TraceError
 from simeval.metrics import EpisodeSummary, summarise
@@ -43,23 +53,25 @@ def _checked(run: Run, rollout_id: str, read: Any) -> Any:
 def audit(shard: Shard, episodes: Mapping[int, Episode]) -> Iterator[tuple[Episode, np.ndarray | None]]:
     """Check rows of a shard against what the index says of them; gives each with its success ``[T]``, none of an error.
 
-    Raises ``TraceError`` that says what disagrees, naming the episode where it is one's alone. The arrays of errors
-    are not looked at.
+    All that has digests is read and compared, but for frames and checkpoints, of many bytes (:func:`audit_bulk`):
+    those have to be there. Raises ``TraceError`` that says what disagrees, naming the episode where it is one's alone.
     """
-    claimed = {row: episode_row(episode.rollout, episode.ending) for row, episode in episodes.items()}
+    claimed = {
+        row: {**episode_row(episode.rollout, episode.ending), "content": content_text(episode.content)}
+        for row, episode in episodes.items()
+    }
     for name in next(iter(claimed.values()), ()):
-        found = shard.table(name)
+        found = shard.contents() if name == "content" else shard.table(name)
         for row, values in claimed.items():
             if not _same(found[row], values[name]):
                 raise _altered(
-                    shard, episodes[row], f"its {name} is {found[row]!r} in the trace and {values[name]!r} in the index"
+                    shard,
+                    episodes[row].id,
+                    f"its {name} is {found[row]!r} in the trace and {values[name]!r} in the index",
                 )
     by_layout: dict[int, list[int]] = defaultdict(list)
-    for row, episode in episodes.items():
-        if episode.status == "done":
-            by_layout[int(shard.layout[row])].append(row)
-        else:
-            yield episode, None
+    for row in episodes:
+        by_layout[int(shard.layout[row])].append(row)
     for layout, rows in by_layout.items():
         yield from _audit_layout(shard, layout, {row: episodes[row] for row in rows})
 
@@ -76,25 +88,78 @@ def _audit_layout(
         raise _misshapen(shard, reward.data, "a number a step")
     rewards = reward.data.read(0, reward.data.shape[0])
     successes = shard.column(layout, "success").data.read(0, len(rewards))
+    _audit_content(shard, layout, episodes)
     for row, episode in episodes.items():
+        if episode.status != "done":
+            yield episode, None
+            continue
         begin = int(reward.starts[row])
         steps = slice(begin, begin + episode.length)
         held = episode.ending.held if episode.rollout.parent is not None else 0
         try:
             summary = summarise(rewards[steps], successes[steps], episode.ending.success_hold, held)
         except (TypeError, ValueError) as error:
-            raise _altered(shard, episode, f"its outcome cannot be computed ({error})") from None
+            raise _altered(shard, episode.id, f"its outcome cannot be computed ({error})") from None
         if not agree(summary, episode.summary):
-            raise _altered(shard, episode, f"its arrays give {shown(summary)}, its row says {shown(episode.summary)}")
+            raise _altered(
+                shard, episode.id, f"its arrays give {shown(summary)}, its row says {shown(episode.summary)}"
+            )
         yield episode, successes[steps]
+
+
+def _audit_content(shard: Shard, layout: int, episodes: Mapping[int, Episode]) -> None:
+    """Compare the arrays of episodes with their digests, where the trace keeps any."""
+    columns = shard.columns(layout)
+    digested = {row: episode for row, episode in episodes.items() if episode.content}
+    for row, episode in digested.items():
+        kept = {checkpoint_path(step) for step in shard.snapshots.get(row, {})}
+        there = {*columns, *kept}
+        for path in sorted(there ^ episode.content.keys()):
+            what = "which was recorded, is gone" if path in episode.content else "was not recorded"
+            raise _altered(shard, episode.id, f"its {path} (arrays in group {layout}) {what}")
+    for path, column in columns.items() if digested else ():
+        if column.data.dtype.hasobject:
+            raise _misshapen(shard, column.data, "of numbers")
+        rows = None if column.align else column.data.read(0, column.data.shape[0])
+        for row, episode in digested.items():
+            begin, recorded = int(column.starts[row]), episode.content[path]
+            end = begin + int(column.rows[row])
+            if not (is_of_frames(recorded) if rows is None else digest(rows[begin:end]) == recorded):
+                raise _altered(shard, episode.id, f"its {path} has other values, or another type")
+
+
+def audit_bulk(shard: Shard) -> int:
+    """Compare frames and checkpoints with their digests in the shard's own table; returns how many there were.
+
+    ``TraceError`` names the episode. What else there is, the table included, is :func:`audit`'s to check.
+    """
+    compared = 0
+    for row, text in enumerate(shard.contents()):
+        try:
+            content = content_from(json.loads(text or "{}"))
+        except ValueError as error:
+            raise _altered(shard, shard.ids[row], f"its content cannot be read ({error})") from None
+        columns = shard.columns(int(shard.layout[row])) if content else {}
+        for path, column in columns.items():
+            if column.align:
+                begin = int(column.starts[row])
+                frames = column.data.frames(begin, begin + int(column.rows[row]), column.align)
+                if frames_digest(frames) != content.get(path):
+                    raise _altered(shard, shard.ids[row], f"its {path} has other frames")
+                compared += 1
+        for step, place in shard.snapshots.get(row, {}).items() if content else ():
+            if checkpoint_digest(shard.snapshot(*place)) != content.get(checkpoint_path(step)):
+                raise _altered(shard, shard.ids[row], f"its checkpoint of step {step} has other bytes")
+            compared += 1
+    return compared
 
 
 def _same(found: Any, claimed: Any) -> bool:
     return found == claimed or (found != found and claimed != claimed)
 
 
-def _altered(shard: Shard, episode: Episode, what: str) -> TraceError:
-    return TraceError(f"{shard.path}: episode {episode.id} is not what was recorded: {what}; one was altered")
+def _altered(shard: Shard, rollout_id: str, what: str) -> TraceError:
+    return TraceError(f"{shard.path}: episode {rollout_id} is not what was recorded: {what}; it was altered")
 
 
 def _misshapen(shard: Shard, data: ShardArray, expected: str) -> TraceError:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from simeval.codec import pack, unpack
+from simeval.content import Content
 from simeval.errors import TraceError
 from simeval.metrics import EpisodeSummary
 from simeval.tape import Recorded
@@ -134,10 +135,12 @@ class Episode:
     A child's arrays begin at its ``branch_step``; ``Run.whole`` puts its ancestors' steps before them.
     """
 
-    def __init__(self, rollout: Rollout, ending: Ending, source: ArraySource):
+    def __init__(self, rollout: Rollout, ending: Ending, source: ArraySource, content: Content | None = None):
+        """``content``: the digests of what was recorded, once it is in a trace."""
         self.rollout = rollout
         self.ending = ending
         self.source = source
+        self.content: Content = content or {}
 
     def __repr__(self) -> str:
         return (

@@ -58,4 +58,5 @@ def index_entry(episode: Episode, shard: str) -> dict[str, Any]:
         "shard": shard,
         "rollout": episode.rollout.to_json(),
         "ending": episode.ending.to_json(),
+        "content": dict(episode.content),
     }

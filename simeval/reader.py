@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simeval.content import content_from
 from simeval.episode import ArraySource, Ending, Episode
 from simeval.errors import TraceError, unknown
 from simeval.index import Index
@@ -136,7 +137,8 @@ class Run:
         shard, place = self._sealed[rollout_id]
         entry = self._index.line(place)
         source = ShardSource(self.path / "traces" / shard, rollout_id, self.run_id)
-        return Episode(Rollout.from_json(entry["rollout"]), Ending.from_json(entry["ending"]), source)
+        rollout, ending = Rollout.from_json(entry["rollout"]), Ending.from_json(entry["ending"])
+        return Episode(rollout, ending, source, content_from(entry.get("content", {})))
 
     def __iter__(self) -> Iterator[Episode]:
         return (self[rollout_id] for rollout_id in self._finished())

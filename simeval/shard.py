@@ -4,7 +4,8 @@ A shard keeps the arrays of its episodes end to end, one HDF5 dataset per path: 
 
     /           attrs: schema, noise_layout, run_id
     /episodes/  one row per episode: id; layout, action_row, observation_row (where its arrays are); length; rollout and
-                ending (JSON, which say everything); task, instruction, policy, status, success, return (to look at)
+                ending (JSON, which say everything); content (JSON, the digests of its arrays: ``simeval.content``);
+                task, instruction, policy, status, success, return (to look at)
     /<layout>/  the columns of the episodes whose arrays have the same paths, dtypes and row shapes: of an episode with
                 ``length`` T, rows ``action_row`` to ``action_row + T`` of what is per action, and rows
                 ``observation_row`` to ``observation_row + T + 1`` of ``observation/`` and ``signals/``
@@ -25,6 +26,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5g, h5p, h5s, h5t
 
+from simeval.content import Content, checkpoint_digest, checkpoint_path, content_text, digest, frames_digest
 from simeval.episode import Ending, Episode
 from simeval.errors import TraceError
 from simeval.noise import NOISE_LAYOUT
@@ -80,8 +82,8 @@ def aligned(rows: np.ndarray, align: int) -> np.ndarray:
     return -(-rows // align) * align if align else rows
 
 
-def write_shard(path: Path, episodes: Sequence[Episode], run_id: str) -> None:
-    """Write a shard holding ``episodes`` at ``path``, flushed to disk, complete or not at all.
+def write_shard(path: Path, episodes: Sequence[Episode], run_id: str) -> list[Content]:
+    """Write a shard holding ``episodes`` at ``path``, flushed to disk, complete or not at all; returns their contents.
 
     It is built in memory and written in one go: HDF5 does not survive a disk that fills up under it. ``TraceError``
     for an episode whose arrays do not fit its length.
@@ -90,7 +92,7 @@ def write_shard(path: Path, episodes: Sequence[Episode], run_id: str) -> None:
         file.attrs["schema"] = SCHEMA
         file.attrs["noise_layout"] = NOISE_LAYOUT
         file.attrs["run_id"] = run_id
-        _write_episodes(file.id, episodes)
+        contents = _write_episodes(file.id, episodes)
         file.flush()
         image = file.id.get_file_image()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -100,9 +102,10 @@ def write_shard(path: Path, episodes: Sequence[Episode], run_id: str) -> None:
         os.fsync(out.fileno())
     os.rename(temporary, path)
     _sync_folder(path.parent)
+    return contents
 
 
-def _write_episodes(file: h5g.GroupID, episodes: Sequence[Episode]) -> None:
+def _write_episodes(file: h5g.GroupID, episodes: Sequence[Episode]) -> list[Content]:
     members: dict[Layout, list[int]] = {}
     for row, episode in enumerate(episodes):
         members.setdefault(layout_of(episode), []).append(row)
@@ -117,14 +120,20 @@ def _write_episodes(file: h5g.GroupID, episodes: Sequence[Episode]) -> None:
     rows = [episode_row(episode.rollout, episode.ending) for episode in episodes]
     for name in rows[0] if rows else ():
         table[name] = np.array([row[name] for row in rows], dtype=_NUMBERS.get(name, _TEXT))
+    contents: list[dict[str, str]] = [{} for _ in episodes]
     for number, (layout, at) in enumerate(members.items()):
         table["layout"][at] = number
         table["action_row"][at] = _starts(table["length"][at])
         table["observation_row"][at] = _starts(table["length"][at] + 1)
-        _write_columns(file, f"{number}/", layout, [episodes[row] for row in at])
+        written = _write_columns(file, f"{number}/", layout, [episodes[row] for row in at])
+        for row, content in zip(at, written, strict=True):
+            contents[row] = content
+    for content, kept in zip(contents, _write_snapshots(file, episodes), strict=True):
+        content.update(kept)
+    table["content"] = np.array([content_text(content) for content in contents], dtype=_TEXT)
     for name, column in table.items():
         _write_array(file, f"episodes/{name}", column)
-    _write_snapshots(file, episodes)
+    return [*contents]
 
 
 def layout_of(episode: Episode) -> Layout:
@@ -146,29 +155,42 @@ def _starts(rows: np.ndarray) -> np.ndarray:
     return np.cumsum(rows) - rows
 
 
-def _write_columns(file: h5g.GroupID, prefix: str, layout: Layout, episodes: Sequence[Episode]) -> None:
+def _write_columns(file: h5g.GroupID, prefix: str, layout: Layout, episodes: Sequence[Episode]) -> list[dict[str, str]]:
+    """Write the columns of a layout; returns the digests of each episode's arrays."""
+    contents: list[dict[str, str]] = [{} for _ in episodes]
     for column in layout:
         arrays = [episode.source.arrays[column.path] for episode in episodes]
         if column.align:
-            _write_frames(file, prefix + column.path, column, [item for item in arrays if isinstance(item, Frames)])
+            frames = [item for item in arrays if isinstance(item, Frames)]
+            _write_frames(file, prefix + column.path, column, frames)
+            digests = [frames_digest(item) for item in frames]
         else:
-            _write_array(
-                file, prefix + column.path, np.concatenate([item for item in arrays if isinstance(item, np.ndarray)])
-            )
+            rows = np.concatenate([item for item in arrays if isinstance(item, np.ndarray)])
+            _write_array(file, prefix + column.path, rows)
+            ends = np.cumsum([len(item) for item in arrays if isinstance(item, np.ndarray)])
+            digests = [digest(part) for part in np.split(rows, ends[:-1])]
+        for content, found in zip(contents, digests, strict=True):
+            content[column.path] = found
+    return contents
 
 
-def _write_snapshots(file: h5g.GroupID, episodes: Sequence[Episode]) -> None:
+def _write_snapshots(file: h5g.GroupID, episodes: Sequence[Episode]) -> list[dict[str, str]]:
+    """Write the checkpoints; returns the digests of each episode's."""
+    contents: list[dict[str, str]] = [{} for _ in episodes]
     kept = [
         (row, step, episode.source.checkpoints[step])
         for row, episode in enumerate(episodes)
         for step in episode.source.checkpoint_steps()
     ]
     if kept:
-        rows, steps, data = zip(*kept, strict=True)
+        rows, steps, parts = zip(*kept, strict=True)
         _write_array(file, "snapshots/episode", np.array(rows, dtype=np.int64))
         _write_array(file, "snapshots/step", np.array(steps, dtype=np.int64))
-        _write_array(file, "snapshots/begin", np.cumsum([0, *map(len, data)], dtype=np.int64))
-        _write_array(file, "snapshots/data", np.frombuffer(b"".join(data), dtype=np.uint8))
+        _write_array(file, "snapshots/begin", np.cumsum([0, *map(len, parts)], dtype=np.int64))
+        _write_array(file, "snapshots/data", np.frombuffer(b"".join(parts), dtype=np.uint8))
+    for row, step, data in kept:
+        contents[row][checkpoint_path(step)] = checkpoint_digest(data)
+    return contents
 
 
 @cache

@@ -117,6 +117,11 @@ class Shard:
         values = self._array(f"episodes/{name}", "OSbif", len(self.ids)).tolist()
         return [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
 
+    def contents(self) -> list[str]:
+        """The digests of each episode's arrays, as JSON text: empty in traces from before they were kept."""
+        kept = b"content" in h5g.open(self._file, b"episodes")
+        return self.table("content") if kept else [""] * len(self.ids)
+
     def columns(self, layout: int) -> Mapping[str, ShardColumn]:
         """Path -> column, of a layout; ``TraceError`` where one has not the rows of its episodes."""
         if layout not in self._columns:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from simeval.content import content_from
 from simeval.episode import ArraySource, Checkpoint, Ending, Episode, window
 from simeval.errors import TraceError
 from simeval.shard_reader import Shard, open_shard
@@ -96,15 +97,16 @@ _SHARDS = _ShardCache()
 def read_episodes(path: Path, run_id: str) -> Iterator[Episode]:
     """The episodes of one shard of a run, their arrays lazy."""
     with open_shard(path, run_id) as shard:
-        heads = list(zip(shard.ids, shard.table("rollout"), shard.table("ending"), strict=True))
-    for name, rollout_text, ending_text in heads:
+        heads = list(zip(shard.ids, shard.table("rollout"), shard.table("ending"), shard.contents(), strict=True))
+    for name, rollout_text, ending_text, content_text in heads:
         try:
             rollout = Rollout.from_json(json.loads(rollout_text))
             ending = Ending.from_json(json.loads(ending_text))
+            content = content_from(json.loads(content_text or "{}"))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise TraceError(
                 f"{path}: the row of episode {name} cannot be read ({error!r}); the file was altered"
             ) from None
         if rollout.id != name:
             raise TraceError(f"{path}: episode {name} holds the rollout {rollout.id}; the file was altered")
-        yield Episode(rollout, ending, ShardSource(path, name, run_id))
+        yield Episode(rollout, ending, ShardSource(path, name, run_id), content)

@@ -122,11 +122,12 @@ class TraceWriter:
             if path.exists():
                 raise TraceError(f"{path} exists already; another process writes to this run folder")
             try:
-                write_shard(path, batch, self.run_id)
+                contents = write_shard(path, batch, self.run_id)
             except OSError as error:
                 raise TraceError(f"{path} cannot be written: {error}; free some space and resume the run") from error
             self._sequence += 1
-            for episode in batch:
+            for episode, content in zip(batch, contents, strict=True):
+                episode.content = content
                 self._append(index_entry(episode, path.name))
                 episode.source = ShardSource(path, episode.id, self.run_id)
             self._flush()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,17 @@ import h5py
 import numpy as np
 import pytest
 
+from simeval.cli import main
 from simeval.compare import compare
+from simeval.episode import ArraySource, Checkpoint, Episode
 from simeval.errors import TraceError
 from simeval.export import export
 from simeval.reader import Run
 from simeval.report import report
 from simeval.score import score
+from simeval.tape import Frames
 from simeval.testing.runs import made_episode, made_episodes, made_rollout, write_made_run
+from simeval.types import Snapshot
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +55,29 @@ def _rewritten(group: h5py.Group, name: str, change: Callable[[np.ndarray], Any]
     group[name] = change(array)
 
 
+def _set(path: str, index: int, change: Callable[[Any], Any]) -> Callable[[h5py.File, slice], None]:
+    """Change the row ``index`` of an episode's array; of its observations and signals too, in a file of one layout."""
+
+    def alter(file: h5py.File, steps: slice) -> None:
+        row = int(np.count_nonzero(file["episodes/action_row"][...] < steps.start)) if "/" in path else 0
+        at = range(steps.start, steps.stop)[index] + row
+        file[f"0/{path}"][at] = change(file[f"0/{path}"][at])
+
+    return alter
+
+
 VALUES: dict[str, Callable[[h5py.File, slice], None]] = {
     "success is false": lambda file, steps: file["0/success"].__setitem__(steps, False),
     "reward differs": lambda file, steps: file["0/reward"].__setitem__(steps, 1.0),
     "reward is not a number": lambda file, steps: file["0/reward"].__setitem__(steps, np.nan),
+    "an action is not a number": _set("action", 3, lambda row: np.full_like(row, np.nan)),
+    "an action differs in its last bit": _set("action", 3, lambda row: np.nextafter(row, np.float32(2))),
+    "it terminates half-way": _set("terminated", 5, np.logical_not),
+    "it is cut half-way": _set("truncated", 5, np.logical_not),
+    "it is not cut at its end": _set("truncated", -1, np.logical_not),
+    "success comes and goes": _set("success", 5, np.logical_not),
+    "an observation differs": _set("observation/state", 3, lambda row: row + 1),
+    "a signal differs": _set("signals/distance", 3, lambda row: row + 1),
 }
 COLUMNS: dict[str, tuple[str, Callable[[h5py.Group], None]]] = {
     "success is numbers": ("success", lambda group: _rewritten(group, "success", lambda a: a.astype(np.float32))),
@@ -81,7 +105,22 @@ COLUMNS |= {
     f"no {name}": (name, lambda group, name=name: group.__delitem__(name))
     for name in ("action", "reward", "terminated", "truncated", "success")
 }
+UNDECIDED: dict[str, Callable[[h5py.Group], None]] = {
+    "no observation": lambda group: group["observation"].__delitem__("state"),
+    "no signals": lambda group: group.__delitem__("signals"),
+    "an observation more": lambda group: group["observation"].create_dataset(
+        "goal", data=np.zeros(len(group["observation/state"]))
+    ),
+    "action is text": lambda group: _rewritten(group, "action", lambda a: a.astype("S8")),
+    "action is objects": lambda group: _rewritten(group, "action", lambda a: a.astype(str).astype(object)),
+    "action is wider": lambda group: _rewritten(group, "action", lambda a: a.astype(np.float64)),
+    "action is other numbers": lambda group: _rewritten(group, "action", lambda a: a.view(np.int32)),
+    "action is flat": lambda group: _rewritten(group, "action", lambda a: a[:, :1]),
+    "observation is another's": lambda group: group.move("signals/distance", "observation/distance"),
+}
+"""Alterations of columns on which no outcome depends."""
 TABLE = {
+    "content": "{}",
     "success": False,
     "length": 7,
     "return": 99.0,
@@ -112,6 +151,15 @@ def test_an_altered_column_is_an_error_that_names_the_file_and_the_column(copy: 
     with h5py.File(path, "r+") as file:
         alter(file["0"])
     with pytest.raises(TraceError, match=f"{path.name}.*(group 0 has no array '{name}'|array 0/{name} )"):
+        score(Run(copy))
+
+
+@pytest.mark.parametrize("what", UNDECIDED)
+def test_an_altered_column_on_which_no_outcome_depends_is_an_error_too(copy: Path, what: str) -> None:
+    path, _, _ = _shard(copy)
+    with h5py.File(path, "r+") as file:
+        UNDECIDED[what](file["0"])
+    with pytest.raises(TraceError, match=f"{path.name}.*(action|observation/|signals/)"):
         score(Run(copy))
 
 
@@ -201,6 +249,10 @@ INDEX |= {
     "another policy": lambda line: line["rollout"].update(policy="better"),
     "another task": lambda line: line["rollout"]["start"].update(task="other"),
     "no horizon": lambda line: line["rollout"].pop("horizon"),
+    "another content": lambda line: line["content"].update(action="0" * 16),
+    "no content": lambda line: line.pop("content"),
+    "content is a list": lambda line: line.update(content=["action"]),
+    "content is numbers": lambda line: line["content"].update(action=3),
 }
 
 
@@ -258,3 +310,89 @@ def test_a_group_that_is_gone_is_an_error_that_names_the_file(copy: Path, gone: 
         del file[gone]
     with pytest.raises(TraceError, match=path.name):
         score(Run(copy))
+
+
+@pytest.fixture
+def filmed(tmp_path: Path) -> Path:
+    """A run of one episode with a camera and a checkpoint."""
+    made = made_episode(made_rollout("p", "t", 0), True, image_size=32)
+    arrays = dict(made.source.arrays)
+    frames = np.asarray(arrays["observation/image_front"])
+    padded = np.concatenate([frames, np.zeros_like(frames[: -len(frames) % 4])])
+    chunks = tuple(zlib.compress(padded[at : at + 4].tobytes(), 1) for at in range(0, len(padded), 4))
+    arrays["observation/image_front"] = Frames(frames.shape, frames.dtype, 4, chunks)
+    kept = {3: Checkpoint(3, Snapshot("w", {"x": np.arange(9)}), {}, 0).to_bytes()}
+    episode = Episode(made.rollout, made.ending, ArraySource(arrays, kept))
+    return write_made_run(tmp_path / "filmed", [episode]).path
+
+
+def _flip(path: Path, name: str) -> None:
+    """Flip a byte of a dataset where it lies in the file."""
+    with h5py.File(path) as file:
+        data = file[name].id
+        place = data.get_offset() or data.get_chunk_info(1).byte_offset
+    with open(path, "r+b") as file:
+        file.seek(place + 40)
+        byte = file.read(1)[0]
+        file.seek(place + 40)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize(("command", "name"), [("score", "0/observation/image_front"), ("report", "snapshots/data")])
+def test_an_audit_reads_images_and_checkpoints_too(
+    filmed: Path, command: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = filmed / "traces" / "000000.h5"
+    assert main([command, str(filmed), "--audit"]) == 0
+    assert "1 episodes, 2 image arrays and checkpoints among them, are as they were recorded" in capsys.readouterr().out
+    _flip(path, name)
+    assert main([command, str(filmed), "--audit"]) == 2
+    assert made_rollout("p", "t", 0).id in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["0/observation/image_front", "snapshots"])
+def test_images_and_checkpoints_that_are_gone_are_missed_by_every_reader(filmed: Path, name: str) -> None:
+    with h5py.File(filmed / "traces" / "000000.h5", "r+") as file:
+        del file[name]
+    with pytest.raises(TraceError, match=made_rollout("p", "t", 0).id):
+        score(Run(filmed))
+
+
+def test_numbers_stored_as_images_are_not_passed_over(copy: Path) -> None:
+    path, _, _ = _shard(copy)
+    with h5py.File(path, "r+") as file:
+        lengths = file["episodes/length"][...]
+        del file["0/action"]
+        rows = int(np.sum(-(-lengths // 4) * 4))
+        data = file["0"].create_dataset("action", data=np.zeros((rows, 4)), chunks=(4, 4), compression="gzip")
+        data.attrs["align"] = 4
+    with pytest.raises(TraceError, match="its action"):
+        score(Run(copy))
+
+
+def test_traces_from_before_digests_are_still_read(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    index = copy / "episodes.jsonl"
+    lines = [json.loads(line) for line in index.read_text().splitlines()]
+    for line in lines:
+        line.pop("content", None)
+    index.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with h5py.File(_shard(copy)[0], "r+") as file:
+        del file["episodes/content"]
+    assert main(["score", str(copy), "--audit"]) == 0
+    assert "5 episodes were recorded without digests" in capsys.readouterr().out
+
+
+def test_no_flipped_byte_of_an_episode_goes_unnoticed(filmed: Path) -> None:
+    path = filmed / "traces" / "000000.h5"
+    sound = path.read_bytes()
+    with h5py.File(path) as file:
+        places = [
+            data.id.get_offset() + at
+            for data in file["0"].values()
+            if isinstance(data, h5py.Dataset)
+            for at in range(0, data.id.get_storage_size(), 37)
+        ]
+    for place in places:
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 0x10]) + sound[place + 1 :])
+        with pytest.raises(TraceError):
+            score(Run(filmed))

@@ -1,6 +1,8 @@
 """The command line: what works, and what bad input gets: one line, exit code 2, nothing written."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -36,6 +38,21 @@ class Shapeless(Pixels):
 class NotANumber(Pixels):
     observation_keys = ()
     value = np.nan
+
+
+class Terminated(Pixels):
+    """Asks its own process to end, once."""
+
+    observation_keys = ()
+    calls = 0
+
+    def act(
+        self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
+    ) -> PolicyStep:
+        Terminated.calls += 1
+        if Terminated.calls == 25:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().act(observation, instruction, memory, keys)
 
 
 @pytest.fixture(autouse=True)
@@ -292,6 +309,25 @@ def test_a_policy_that_only_ever_fails_is_an_error_of_the_run(capsys: pytest.Cap
     (line,) = capsys.readouterr().err.splitlines()
     assert "action" in line
     assert "world 'tabletop' expects (2, 5)" in line if broken == "Shapeless" else "slot 0, step 0" in line
+
+
+def test_a_run_that_is_terminated_keeps_what_had_finished_and_can_be_gone_on_with(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    heard = signal.getsignal(signal.SIGTERM)
+    settings = ["policy=uniform", "policy._target_=test_cli.Terminated", "protocol.horizon=10", "protocol.episodes=8"]
+    assert main(["run", *SMALL, *settings, "run.dir=run"]) == 143
+    assert signal.getsignal(signal.SIGTERM) is heard
+    error = capsys.readouterr().err
+    assert "go on with `simeval run run.dir=run run.resume=true`" in error
+    assert error.endswith("simeval: terminated\n")
+    finished = {episode.id: episode.action for episode in Run("run")}
+    assert len(finished) == 4
+    assert main(["run", "run.dir=run", "run.resume=true"]) == 0
+    run = Run("run")
+    assert len(run) == 8
+    for rollout_id, action in finished.items():
+        np.testing.assert_array_equal(run[rollout_id].action, action)
 
 
 def test_a_traceback_is_shown_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ LAYERS = {
     "numbers": ("metrics stats", "data"),
     "contract": ("world wrappers simulator policy perturbation", "data"),
     "trace": (
-        "tape episode index shard shard_reader shard_source trace reader provenance folder store video",
+        "content tape episode index shard shard_reader shard_source trace reader provenance folder store video",
         "data numbers",
     ),
     "scores": (

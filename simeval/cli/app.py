@@ -2,10 +2,14 @@
 
 import argparse
 import io
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from simeval.errors import ConfigError, SimevalError, UnsupportedError
 
@@ -30,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter is no reason to stop
     try:
-        return _dispatch(given)
+        with _terminable():
+            return _dispatch(given)
     except BrokenPipeError:
         return 141
     except SimevalError as error:
@@ -43,9 +48,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"simeval: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
         return 2
+    except _Terminated:
+        print("simeval: terminated", file=sys.stderr)
+        return 143
     except KeyboardInterrupt:
         print("simeval: interrupted", file=sys.stderr)
         return 130
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which a command hears as it hears Ctrl-C."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """While a command runs, SIGTERM (of ``timeout``, a scheduler, a shutdown) lets it keep what it has, and end."""
+
+    def hear(number: int, frame: object) -> NoReturn:
+        signal.signal(number, signal.SIG_IGN)  # a second one does not cut the first one's work short
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _dispatch(given: argparse.Namespace) -> int:
@@ -74,9 +104,9 @@ def _dispatch(given: argparse.Namespace) -> int:
     from simeval.cli.read_commands import compare_command, export_command, report_command, score_command
 
     if given.command == "score":
-        return score_command(Path(given.run))
+        return score_command(Path(given.run), given.audit)
     if given.command == "report":
-        return report_command(Path(given.run), given.videos)
+        return report_command(Path(given.run), given.videos, given.audit)
     if given.command == "compare":
         return compare_command(Path(given.run_a), Path(given.run_b), given.policy_a, given.policy_b)
     if given.command == "export":
@@ -109,9 +139,13 @@ def _parser() -> argparse.ArgumentParser:
         if name == "check":
             sub.add_argument("--tasks", help="a world's tasks to check: all, or names with commas (default: three)")
             sub.add_argument("--steps", type=int, default=200, help="steps to follow every fork for (default: 200)")
-    command("score", "recompute a run's scores from its trace").add_argument("run", metavar="RUN")
+    audit = "compare every image and checkpoint with its digest too, which reads the whole trace"
+    sub = command("score", "recompute a run's scores from its trace")
+    sub.add_argument("run", metavar="RUN")
+    sub.add_argument("--audit", action="store_true", help=audit)
     sub = command("report", "write a run's report.html from its trace")
     sub.add_argument("run", metavar="RUN")
+    sub.add_argument("--audit", action="store_true", help=audit)
     sub.add_argument("--videos", type=int, default=0, help="film so many successes and failures per task and policy")
     sub = command("compare", "compare two runs, paired where they share starts and noise")
     sub.add_argument("run_a", metavar="RUN_A")
