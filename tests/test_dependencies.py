@@ -51,7 +51,7 @@ NEVER = {
 ONLY_IN = {"hydra": "cli", "omegaconf": "cli", "stable_baselines3": "sb3"}
 """What one module of simeval imports, and no other."""
 
-ONLY_IN_FUNCTIONS = {"pandas", "jinja2", "plotly", "cv2", "imageio_ffmpeg", "minari", "rich", "websockets"}
+ONLY_IN_FUNCTIONS = {"pandas", "jinja2", "plotly", "cv2", "imageio_ffmpeg", "minari", "pyarrow", "rich", "websockets"}
 """What simeval, outside its command line, loads where it is used."""
 
 HEAVY = sorted({"pandas", "jinja2", "plotly", "cv2", "hydra", "omegaconf", "rich", "stable_baselines3"} | NEVER)

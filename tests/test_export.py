@@ -126,10 +126,10 @@ def test_a_dataset_is_never_overwritten_and_a_failed_export_leaves_nothing(
 
 
 def test_what_cannot_be_exported_is_refused_by_name(root: Path, run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="'lerobot' is not there yet; available: minari"):
-        export(run, "lerobot")
-    with pytest.raises(UnsupportedError, match="'robomimic' is not there yet"):
+    with pytest.raises(UnsupportedError, match="'robomimic' is not there yet; available: minari, lerobot"):
         export(run, "robomimic")
+    with pytest.raises(ConfigError, match="export to minari has no settings; received action"):
+        export(run, "minari", settings={"action": "intended"})
     with pytest.raises(ConfigError, match="did you mean minari"):
         export(run, "minary")
     with pytest.raises(ConfigError, match="no Minari dataset id"):

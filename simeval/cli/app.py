@@ -23,7 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parser = _parser()
     given, rest = parser.parse_known_args(arguments)
-    if rest and (given.command not in ("run", "check", "train", "serve") or any(word.startswith("-") for word in rest)):
+    if rest and (
+        given.command not in ("run", "check", "train", "serve", "export") or any(word.startswith("-") for word in rest)
+    ):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         given.overrides += rest  # settings may follow options
@@ -110,7 +112,7 @@ def _dispatch(given: argparse.Namespace) -> int:
     if given.command == "compare":
         return compare_command(Path(given.run_a), Path(given.run_b), given.policy_a, given.policy_b)
     if given.command == "export":
-        return export_command(Path(given.run), given.to, given.output)
+        return export_command(Path(given.run), given.to, given.output, given.overrides)
     raise ConfigError(f"unknown command {given.command!r}")
 
 
@@ -154,8 +156,13 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--policy-b", help="the policy of RUN_B to compare, if it has several")
     sub = command("export", "write a run in another format")
     sub.add_argument("run", metavar="RUN")
-    sub.add_argument("--to", required=True, help="minari (lerobot and robomimic come later)")
-    sub.add_argument("--output", help="name of the dataset (minari: namespace/name-v0); by default from the run's name")
+    sub.add_argument("overrides", nargs="*", metavar="SETTING=VALUE", help="lerobot: action=intended succeeded=true …")
+    sub.add_argument("--to", required=True, help="minari or lerobot (robomimic comes later)")
+    sub.add_argument(
+        "--output",
+        help="name of the dataset (minari: namespace/name-v0; lerobot: namespace/name, or a folder such as ./name); by "
+        "default from the run's name",
+    )
     sub = command(
         "doctor", "say what is installed, what is missing, how to get it, and whether the physics is as recorded"
     )

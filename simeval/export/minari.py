@@ -19,8 +19,8 @@ from gymnasium import spaces
 
 from simeval.episode import Episode
 from simeval.errors import ConfigError, MissingPackageError, TraceError, UnsupportedError
+from simeval.export.episodes import as_name, finished_by_world
 from simeval.folder import refused
-from simeval.outcomes import read_outcomes
 from simeval.reader import Run
 from simeval.types import WorldSpec
 
@@ -37,16 +37,10 @@ def export_minari(run: Run, dataset_id: str | None, specs: Mapping[str, WorldSpe
     where the disk refuses, and, naming the episode, where one was altered.
     """
     minari = _minari()
-    chosen = dataset_id or f"simeval/{re.sub(r'[^-_0-9A-Za-z]', '-', run.path.resolve().name)}-v0"
+    chosen = dataset_id or f"simeval/{as_name(run.path.resolve().name)}-v0"
     if not _ID.fullmatch(chosen):
         raise ConfigError(f"{chosen!r} is no Minari dataset id; use (namespace/)name-vN, e.g. simeval/my-run-v0")
-    read_outcomes(run)  # raises where an episode is not what was recorded
-    worlds: dict[str, list[str]] = {}
-    for episode in run:
-        if episode.status == "done" and episode.length:
-            worlds.setdefault(episode.rollout.world, []).append(episode.id)
-    if not worlds:
-        raise TraceError(f"{run.path} has no finished episode to export")
+    worlds = finished_by_world(run)
     targets = {world: chosen if len(worlds) == 1 else _with_world(chosen, world) for world in worlds}
     for target in targets.values():
         if minari.storage.get_dataset_path(target).exists():
@@ -67,7 +61,7 @@ def _minari() -> Any:
 
 def _with_world(dataset_id: str, world: str) -> str:
     name, _, version = dataset_id.rpartition("-v")
-    return f"{name}-{re.sub(r'[^-_0-9A-Za-z]', '-', world)}-v{version}"
+    return f"{name}-{as_name(world)}-v{version}"
 
 
 def _write(minari: Any, run: Run, ids: list[str], dataset_id: str, spec: WorldSpec | None) -> Path:

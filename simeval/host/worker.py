@@ -40,7 +40,10 @@ class Service(Protocol):
         """Release what it holds."""
 
 
-SERVICES = {"world": "simeval.host.world_service:WorldService"}
+SERVICES = {
+    "world": "simeval.host.world_service:WorldService",
+    "policy": "simeval.host.policy_service:PolicyService",
+}
 """Kind of service -> where its class is."""
 
 
