@@ -49,10 +49,6 @@ class History(Wrapper):
         """Every row: each observation is remembered."""
         return None
 
-    def due(self, memory: Memory) -> np.ndarray | None:
-        """All rows: every observation is remembered, whether or not the inner policy reads it."""
-        return None
-
     def act(
         self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
     ) -> PolicyStep:
