@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from simeval.errors import ConfigError, MissingPackageError, SimevalError, unknown
-from simeval.host import HostedWorld
+from simeval.host import HostedPolicy, HostedWorld
 from simeval.host.target import makes
 from simeval.host.world import DEADLINE
 from simeval.policy import Policy
@@ -182,17 +182,28 @@ def build_policy(entry: DictConfig, world_entry: DictConfig, name: str) -> Polic
     if "${world.expert}" in str(OmegaConf.to_container(entry, resolve=False)) and world_entry.get("expert") is None:
         world_name = world_entry.get("name", "world")
         raise ConfigError(f"world {world_name!r} has no expert of its own; choose another policy than {name!r}")
-    return _instantiate(_policy_arguments(entry, world_entry), f"policy {name!r}", Policy)
+    return _maybe_hosted(_policy_arguments(entry, world_entry), f"policy {name!r}")
+
+
+def _maybe_hosted(arguments: dict[str, Any], what: str) -> Policy:
+    """A policy in this process, or in a worker where its ``host`` names an interpreter."""
+    host = host_settings(arguments)
+    own = {key: value for key, value in arguments.items() if key != "host"}
+    if host["processes"]:
+        raise ConfigError(f"{what}: a policy lives in one process; its host has python and deadline")
+    if host["python"] is None:
+        return _instantiate(own, what, Policy)
+    return HostedPolicy(own, python=host["python"], deadline=host["deadline"], label=what)
 
 
 def policy_identity(policy: Policy, entry: DictConfig, world_entry: DictConfig) -> str:
-    """What a policy's actions depend on: its own fingerprint, and how it was configured, but for numbers of slots."""
+    """What a policy's actions depend on: its own fingerprint, and how it was configured, but for slots and hosts."""
     return f"{policy.fingerprint} {canonical_json(_slotless(_policy_arguments(entry, world_entry)))}"
 
 
 def _slotless(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _slotless(inner) for key, inner in value.items() if key != "num_slots"}
+        return {key: _slotless(inner) for key, inner in value.items() if key not in ("num_slots", "host")}
     return [_slotless(inner) for inner in value] if isinstance(value, list) else value
 
 
