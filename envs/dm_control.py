@@ -15,6 +15,7 @@ from gymnasium.spaces import Box
 from envs.capture import POSES
 from envs.captured import CapturedSimulator, Views, camera_names
 from envs.rendering import RenderedWorld, RendererPool
+from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, UnsupportedError, unknown
 from simeval.noise import StepKey
 from simeval.settings import image_side, names, whole
@@ -90,6 +91,7 @@ class DmControl(RenderedWorld):
             signals={key: (value.shape, value.dtype) for key, value in first.signals().items()},
             max_simulators=max_simulators,
         )
+        self.conventions = Conventions(image_orientation="upright", settings={"image_size": "world.image_size"})
         self.success_hold = 0
 
     def start(self, task: str, seed: int) -> Start:

@@ -19,6 +19,7 @@ from envs.gymnasium_simulator import (
     observation_boxes,
 )
 from envs.rendering import RenderedWorld, RendererPool
+from simeval.conventions import Conventions
 from simeval.errors import ConfigError, UnsupportedError
 from simeval.noise import StepKey
 from simeval.settings import image_side, names, positive, truth, whole
@@ -120,6 +121,10 @@ class GymnasiumWorld(RenderedWorld):
             fingerprint=f"{dynamics}; cameras {list(views.cameras)} {views.size} px {render_profile}",
             signals=signals,
             max_simulators=max_simulators,
+        )
+        own = [key for key in spaces if key.startswith("image_") and key.removeprefix("image_") not in views.cameras]
+        self.conventions = Conventions(
+            image_orientation="upright" if not own else None, settings={"image_size": "world.image_size"}
         )
         self.success_hold = int(self._success)
         self.restores_by_replay = len(exact) < len(probes)

@@ -16,6 +16,7 @@ from envs.capture import POSES, VERSION, Capture
 from envs.metaworld_quick import quickened
 from envs.mujoco_log import log_mujoco_warnings
 from envs.rendering import RenderedWorld, RendererPool
+from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import Key, StepKey
 from simeval.settings import image_side, names, whole
@@ -110,6 +111,14 @@ class MetaWorld(RenderedWorld):
                 **dict.fromkeys(_INFO, ((), number)),
             },
             max_simulators=max_simulators,
+        )
+        self.conventions = Conventions(
+            image_orientation="upright",
+            proprio=("hand_position", "gripper_opening"),
+            action=("hand_displacement", "gripper_effort"),
+            action_frame="world",
+            gripper="plus_closes",
+            settings={"image_size": "world.image_size"},
         )
 
     def start(self, task: str, seed: int) -> Start:

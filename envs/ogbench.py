@@ -16,6 +16,7 @@ from gymnasium.spaces import Box
 from envs.captured import Views
 from envs.gymnasium_simulator import MujocoSimulator
 from envs.rendering import RenderedWorld, RendererPool
+from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import StepKey
 from simeval.settings import image_side, names, whole
@@ -103,6 +104,13 @@ class OGBench(RenderedWorld):
             fingerprint=f"{dynamics}; cameras {list(views.cameras)} {views.size} px {render_profile}",
             signals={key: (value.shape, value.dtype) for key, value in probe.signals().items()},
             max_simulators=max_simulators,
+        )
+        self.conventions = Conventions(
+            image_orientation="upright",
+            action=("dx", "dy", "dz", "dyaw", "gripper_change"),
+            action_frame="world",
+            gripper="plus_closes",
+            settings={"image_size": "world.image_size"},
         )
 
     def start(self, task: str, seed: int) -> Start:

@@ -16,6 +16,7 @@ from envs.mujoco_log import log_mujoco_warnings
 from envs.rendering import RendererPool
 from envs.robosuite_repairs import draw_in_order
 from envs.robosuite_speed import quicken
+from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import Key, StepKey
 from simeval.settings import image_side, names, truth, whole
@@ -158,6 +159,9 @@ class Robosuite(SimulatorWorld):
             fingerprint=f"robosuite/2 capture/{VERSION} {packages} render_profile={render_profile} {self._settings}",
             signals={key: (value.shape, value.dtype) for key, value in signals.items()},
             max_simulators=max_simulators,
+        )
+        self.conventions = Conventions(
+            image_orientation="upright", rotation="xyzw", settings={"image_size": "world.image_size"}
         )
 
     def start(self, task: str, seed: int) -> Start:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from simeval.conventions import UNDECLARED, Conventions
 from simeval.errors import ConfigError
 from simeval.noise import StepKey
-from simeval.policy import Memory, Policy, PolicyStep
+from simeval.policy import REPLANNED, Memory, Policy, PolicyStep
 from simeval.settings import whole
 from simeval.types import Array, Observation, WorldSpec
 
@@ -44,6 +45,8 @@ class ChunkModel(ABC):
     """Whether predictions come with ``log_prob`` and ``entropy``."""
     extras: Mapping[str, tuple[int, ...]] = {}
     """Name -> shape per observation of the extras of every prediction (float32)."""
+    conventions: Conventions = UNDECLARED
+    """What the model takes observations and actions to mean."""
 
     def check(self, spec: WorldSpec) -> None:
         """Raise ``ConfigError`` where the model does not fit a World; the default compares the actions."""
@@ -61,7 +64,9 @@ class ChunkModel(ABC):
 class _ChunkPolicy(Policy):
     """What both policies over a chunk model share: the fit to a World, and prediction in padded batches."""
 
-    def __init__(self, model: ChunkModel, batch_size: int):
+    def __init__(self, model: ChunkModel, batch_size: int, executed: int):
+        own = Conventions(action_dim=model.action_dim, chunk=model.horizon, executed=executed)
+        self.conventions = own.over(model.conventions)
         self._model = model
         self._batch_size = whole("batch_size", batch_size)
         self.observation_keys = tuple(model.observation_keys)
@@ -112,7 +117,7 @@ class Chunked(_ChunkPolicy):
     """
 
     def __init__(self, model: ChunkModel, execute: int, batch_size: int):
-        super().__init__(model, batch_size)
+        super().__init__(model, batch_size, execute)
         if not 1 <= execute <= model.horizon:
             raise ConfigError(f"execute must be between 1 and the chunk's {model.horizon} actions; received {execute}")
         self._execute = execute
@@ -144,7 +149,7 @@ class Chunked(_ChunkPolicy):
             log_prob=held["log_prob"][at] if self._model.has_density else None,
             entropy=held["entropy"][at] if self._model.has_density else None,
             chunk=held["chunk"].copy(),
-            extras={"replanned": empty, **{name: held[name].copy() for name in self._model.extras}},
+            extras={REPLANNED: empty, **{name: held[name].copy() for name in self._model.extras}},
         )
 
 
@@ -155,7 +160,7 @@ class Ensembled(_ChunkPolicy):
     """
 
     def __init__(self, model: ChunkModel, batch_size: int, decay: float = 0.01):
-        super().__init__(model, batch_size)
+        super().__init__(model, batch_size, 1)
         self._decay = decay
         self._weights = np.exp(-decay * np.arange(model.horizon))
 

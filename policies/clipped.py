@@ -1,6 +1,7 @@
 """A policy held within the action space."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,8 +19,9 @@ class Clipped(Wrapper):
         policy = Clipped(Chunked(model, execute=8, batch_size=16))
 
     The extra ``clipped`` [n] says which actions were altered. An action that is not finite stays so, and is refused:
-    clipping infinity would hide a broken policy. What the inner policy says of its own density does not hold at the
-    bounds and is dropped; its chunk and extras are passed on.
+    clipping infinity would hide a broken policy. ``log_prob`` and ``entropy`` are the inner policy's, of what it drew:
+    where an action was ``clipped``, ``log_prob`` is the log-density of the draw before that, not of the action. Its
+    chunk and extras are passed on.
     """
 
     def bind(self, spec: WorldSpec) -> Policy:
@@ -43,4 +45,4 @@ class Clipped(Wrapper):
         action = np.where(np.isfinite(given), np.clip(given, space.low, space.high), given)
         altered = (action != given) & np.isfinite(given)
         extras = {**inner.extras, "clipped": altered.reshape(len(given), -1).any(axis=1)}
-        return PolicyStep(action.astype(space.dtype), inner.memory, chunk=inner.chunk, extras=extras)
+        return replace(inner, action=action.astype(space.dtype), extras=extras)

@@ -13,6 +13,7 @@ class Wrapper(Policy):
         self._policy = policy
         self._space: gymnasium.spaces.Box | None = None
         self.observation_keys = policy.observation_keys
+        self.conventions = policy.conventions
 
     @property
     def action_space(self) -> gymnasium.spaces.Box:

@@ -1,7 +1,7 @@
 """A finished episode: its rollout, how it ended, and its arrays, read from memory or lazily from the trace."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from simeval.codec import pack, unpack
 from simeval.content import Content
 from simeval.errors import TraceError
+from simeval.latency import Counts, counts_from_json, counts_to_json
 from simeval.metrics import EpisodeSummary
 from simeval.tape import Recorded
 from simeval.types import Rollout, Snapshot
@@ -22,7 +23,7 @@ class Ending:
     is: ``"policy"`` or ``"world"``). ``solved_at_reset``: success
     held before the first action. ``success_hold``: see ``World.success_hold``. ``held``: the number of successful
     steps in a row just before a child's first step. ``wall_s``: seconds from its first step to its last, other slots'
-    work included.
+    work included. ``inference``: how long the policy took for each of its predictions. No result depends on these two.
     """
 
     status: str
@@ -33,16 +34,20 @@ class Ending:
     error: str = ""
     blame: str = ""
     wall_s: float = 0.0
+    inference: Counts = field(default_factory=dict, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The same as JSON data."""
         data = {item.name: getattr(self, item.name) for item in fields(self)}
-        return data | {"summary": {item.name: getattr(self.summary, item.name) for item in fields(self.summary)}}
+        summary = {item.name: getattr(self.summary, item.name) for item in fields(self.summary)}
+        return data | {"summary": summary, "inference": counts_to_json(self.inference)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Ending":
         """The inverse of :meth:`to_json`."""
-        return cls(**{**data, "summary": EpisodeSummary(**data["summary"])})
+        given = {"inference": [], **data}
+        inference = counts_from_json(given["inference"])
+        return cls(**{**given, "summary": EpisodeSummary(**given["summary"]), "inference": inference})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from simeval import folder
 from simeval.episode import Episode
+from simeval.matching import declarations, fit
 from simeval.policy import Policy
 from simeval.protocols import MonteCarlo, Paired, Setting
 from simeval.rollout import Engine
@@ -35,7 +36,7 @@ def evaluate(
     study = design(episodes=episodes, tasks=tasks, horizon=horizon)
     setting = Setting({world.name: world}, {world.name: list(named)}, seed)
     study.size(setting)
-    bound = {name: policy.bind(world.spec) for name, policy in named.items()}
+    bound = {name: fit(policy, world.spec) for name, policy in named.items()}
     store = MemoryStore() if path is None else _store(Path(path), world, bound, {"seed": seed, "horizon": horizon})
     with Engine({world.name: world}, {world.name: bound}, store) as engine:
         return engine.run(study.protocol(setting))
@@ -46,6 +47,7 @@ def _store(path: Path, world: World, policies: Mapping[str, Policy], config: Map
         config=config,
         worlds={world.name: world.fingerprint},
         policies={world.name: {name: policy.fingerprint for name, policy in policies.items()}},
+        conventions=declarations({world.name: world}, {world.name: policies}),
     )
     if (path / "run.json").exists():
         lock, _ = folder.resume(path, manifest)

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -21,11 +21,13 @@ from simeval.trace import lock_folder
 
 @dataclass(frozen=True)
 class Manifest:
-    """What ``run.json`` records beside the environment: configuration, and fingerprints by World and policy."""
+    """What ``run.json`` records beside the environment: configuration, fingerprints by World and policy, and the
+    conventions that both declare (``simeval.matching.declarations``)."""
 
     config: Mapping[str, Any]
     worlds: Mapping[str, str]
     policies: Mapping[str, Mapping[str, str]]
+    conventions: Mapping[str, Any] = field(default_factory=dict)
 
     def session(self) -> dict[str, Any]:
         """One stretch of writing: when, with which versions, on what."""
@@ -76,6 +78,7 @@ def _write_manifest(folder: Path, manifest: Manifest, session: Mapping[str, Any]
         "config": dict(manifest.config),
         "worlds": dict(manifest.worlds),
         "policies": {name: dict(policies) for name, policies in manifest.policies.items()},
+        "conventions": dict(manifest.conventions),
         "sessions": [session],
     }
     write_json(folder / "run.json", content)
@@ -146,9 +149,19 @@ def _go_on(folder: Path, manifest: Manifest) -> list[str]:
     info["config"] = dict(manifest.config)
     for world, policies in manifest.policies.items():
         info["policies"].setdefault(world, {}).update(policies)
+    info["conventions"] = _merged(info.get("conventions", {}), manifest.conventions)
     info["sessions"].append(session)
     write_json(folder / "run.json", info)
     return notes
+
+
+def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Conventions that were recorded, with those of what is run now: side, then World, then policy."""
+    worlds = {**old.get("worlds", {}), **new.get("worlds", {})}
+    policies = {
+        world: {**old.get("policies", {}).get(world, {}), **new.get("policies", {}).get(world, {})} for world in worlds
+    }
+    return {"worlds": worlds, "policies": policies}
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from simeval.episode import Checkpoint, Episode
 from simeval.errors import UnsupportedError
+from simeval.latency import Counts
 from simeval.noise import Stream
 from simeval.perturbation import Effects, split
 from simeval.reader import Run
@@ -136,6 +137,7 @@ class Lane:
     instruction: str = field(init=False)
     snapshot_steps: frozenset[int] = field(init=False)
     extras: dict[str, Any] | None = None
+    inference: Counts = field(default_factory=dict)
 
     def enter(self, world: World) -> None:
         """Take up the segment at ``position``."""

@@ -3,7 +3,7 @@
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import Literal
 
@@ -13,6 +13,7 @@ from simeval.arms import Arm
 from simeval.audit import agree, audit, indexed_episode, indexed_rollout, shown
 from simeval.episode import Episode
 from simeval.errors import TraceError
+from simeval.latency import Counts
 from simeval.metrics import EpisodeSummary
 from simeval.reader import Run
 from simeval.shard_reader import open_shard
@@ -33,6 +34,7 @@ class Outcome:
     ``pair`` identifies the start and noise that it shares with the rollouts of other arms; ``ever`` and ``final`` say
     whether the goal held after any step, and after the last one. ``success_hold`` is 0 where the world defines no
     success. ``blame`` says whose an error is: the policy's or the world's. ``parent`` is empty for a root.
+    ``inference``: how long the policy took to predict.
     """
 
     id: str
@@ -51,6 +53,7 @@ class Outcome:
     final: bool = False
     reason: str = ""
     blame: str = ""
+    inference: Counts = field(default_factory=dict)
 
     @property
     def branch(self) -> bool:
@@ -126,7 +129,8 @@ def _recorded(run: Run) -> Iterator[Outcome]:
 
 
 def _outcome(episode: Episode, success: np.ndarray | None) -> Outcome:
-    ending, outcome = episode.ending, Outcome.of(episode.rollout, ERROR, episode.error)
+    ending = episode.ending
+    outcome = replace(Outcome.of(episode.rollout, ERROR, episode.error), inference=ending.inference)
     if success is None:
         return replace(outcome, success_hold=ending.success_hold, blame=ending.blame)
     return replace(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from simeval.conventions import UNDECLARED, Conventions
 from simeval.errors import ConfigError
 from simeval.noise import StepKey
 from simeval.types import Array, Observation, Snapshot, WorldSpec
@@ -20,6 +21,11 @@ SNAPSHOT = "snapshot"
 It is privileged, shown only to a policy that names it among its ``observation_keys`` (a planner that restores it into a
 World of its own), and not recorded. No perturbation of a sensor reaches it.
 """
+
+
+REPLANNED = "replanned"
+"""The name among ``PolicyStep.extras`` [n] bool by which a policy says in which rows it has predicted a chunk at this
+step; one that does not say it has predicted in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,8 @@ class Policy(ABC):
 
     observation_keys: tuple[str, ...] = ()
     """The observation keys it reads; it is shown no others."""
+    conventions: Conventions = UNDECLARED
+    """What it takes the World's pictures and numbers to mean, and its own; ``simeval.matching.fit`` compares them."""
 
     def bind(self, spec: WorldSpec) -> "Policy":
         """This policy made ready for a World; raises ``ConfigError`` where the two do not fit.

@@ -98,6 +98,11 @@ class Run:
         return self.info.get("config", {})
 
     @property
+    def conventions(self) -> dict[str, Any]:
+        """What its ``worlds`` and ``policies`` declared of their conventions; empty where it was not recorded."""
+        return self.info.get("conventions", {})
+
+    @property
     def requested(self) -> list[str]:
         """Ids of all rollouts requested, in that order."""
         return list(dict.fromkeys((*self._requested, *self._adopted)))

@@ -12,6 +12,7 @@ from typing import Any
 from simeval.episode import Episode
 from simeval.errors import unknown
 from simeval.lane import plan
+from simeval.matching import fit
 from simeval.policy import Policy
 from simeval.schedule import Protocol, Schedule
 from simeval.stage import Stage
@@ -46,7 +47,7 @@ class Engine:
         self._stages = {
             name: Stage(
                 world,
-                {policy_name: policy.bind(world.spec) for policy_name, policy in policies[name].items()},
+                {policy_name: fit(policy, world.spec) for policy_name, policy in policies[name].items()},
                 self._pool,
                 keep,
                 self._deliver,

@@ -8,7 +8,7 @@ averaged and compared within a task only, as those of other tasks have another s
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from simeval.arms import Arm, condition_names, labels
@@ -18,6 +18,7 @@ from simeval.pairing import compare_paired, contested
 from simeval.reader import Run
 from simeval.stats import holm
 from simeval.summaries import other_rules, over_tasks, rate, summary
+from simeval.timing import timings
 from simeval.wording import bounds_of, headline, undefined
 
 SCHEMA = "simeval-scores/1"
@@ -28,13 +29,18 @@ def score(run: Run, confidence: float = 0.95) -> dict[str, Any]:
 
     Raises ``TraceError``, naming the episode, where trace arrays, attributes and index disagree.
     """
-    scores = scores_of(read_outcomes(run), run.path.name, confidence)
+    scores = scores_of(read_outcomes(run), run.path.name, confidence, run.conventions)
     write_json(run.path / "scores.json", scores)
     return scores
 
 
-def scores_of(outcomes: Sequence[Outcome], name: str, confidence: float = 0.95) -> dict[str, Any]:
-    """The scores of a set of outcomes. Branches (children of a rollout) are counted apart: they share their past."""
+def scores_of(
+    outcomes: Sequence[Outcome], name: str, confidence: float = 0.95, conventions: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The scores of a set of outcomes. Branches (children of a rollout) are counted apart: they share their past.
+
+    ``conventions`` are the run's (``Run.conventions``), from which the control time is known.
+    """
     roots = [outcome for outcome in outcomes if not outcome.branch]
     names = labels(outcome.arm for outcome in outcomes)
     conditions = condition_names(outcome.arm.condition for outcome in outcomes)
@@ -79,6 +85,7 @@ def scores_of(outcomes: Sequence[Outcome], name: str, confidence: float = 0.95) 
             {"arm": names[arm], **rate(members, confidence)}
             for arm, members in _grouped(o for o in outcomes if o.branch).items()
         ],
+        "timing": timings(outcomes, conventions or {}),
         "not_counted": [
             {"id": o.id, "task": o.task, "arm": names[o.arm], "reason": o.status, "detail": _last_line(o.reason)}
             for o in outcomes

@@ -15,9 +15,11 @@ from simeval.episode import ArraySource, Checkpoint, Ending, Episode
 from simeval.errors import ConfigError, HostError, LostError, MissingPackageError, UnsupportedError
 from simeval.guard import WorldGuard, cast_actions, check_rows, extras_of
 from simeval.lane import Lane, Program
+from simeval.latency import add
 from simeval.metrics import summarise
 from simeval.noise import StepKey
 from simeval.policy import (
+    REPLANNED,
     SNAPSHOT,
     Memory,
     Policy,
@@ -171,15 +173,21 @@ class Stage:
         keys = [StepKey(lane.policy_stream, lane.step) for lane in lanes]
         space = self.world.action_space
         with self._blame("policy", lanes):
-            result = policy.act(observation, [lane.instruction for lane in lanes], take_memory(bank, slots), keys)
+            memory = take_memory(bank, slots)
+            began = time.perf_counter()
+            result = policy.act(observation, [lane.instruction for lane in lanes], memory, keys)
             action = np.asarray(result.action)
+            took = time.perf_counter() - began
             if action.shape != (len(lanes), *space.shape):
                 raise self._wrong_shape(name, action.shape, len(lanes))
             check_rows(result.memory, len(lanes), "memory")
             put_memory(bank, slots, result.memory)
             extras = extras_of(result, len(lanes))
-            for lane in lanes:
+            predicted = extras.get(REPLANNED, np.ones(len(lanes), dtype=bool))
+            for row, lane in enumerate(lanes):
                 lane.report(extras)
+                if lane.recording and predicted[row] and name in self._acted:  # the first call loads and compiles
+                    add(lane.inference, took)
         self._acted.add(name)
         action, problems = cast_actions(space, action)
         for row, problem in problems.items():
@@ -358,6 +366,7 @@ class Stage:
             error=error,
             blame=blame,
             wall_s=time.perf_counter() - lane.began,
+            inference=lane.inference,
         )
         self._deliver(Episode(lane.program.rollout, ending, ArraySource(arrays, lane.checkpoints)))
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from simeval.timing import timing_table
 from simeval.wording import difference, errors_in_words, groups, mean_return, p_value, parts, percent, undefined
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def print_table(scores: dict[str, Any], console: "Console | None" = None) -> Non
         build = _by_arm if many else _by_task
         for part in parts(group) if many else [group]:
             console.print(_fitting(partial(build, scores, part), console))
+    if scores["timing"]:
+        console.print(timing_table(scores["timing"]))
     console.print(_kept_whole(scores["headline"]), highlight=False)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 
 from simeval.codec import pack, unpack
+from simeval.conventions import UNDECLARED, Conventions
 from simeval.errors import ConfigError, SnapshotError, unknown
 from simeval.noise import Key
 
@@ -279,10 +280,12 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class WorldSpec:
-    """What a policy may know of a World before it acts: spaces of one slot, ``control_dt`` [s], and the tasks."""
+    """What a policy may know of a World before it acts: spaces of one slot, ``control_dt`` [s], the tasks, and what its
+    pictures and numbers mean."""
 
     name: str
     observation_space: gymnasium.spaces.Dict
     action_space: gymnasium.spaces.Box
     control_dt: float
     tasks: tuple[str, ...]
+    conventions: Conventions = UNDECLARED

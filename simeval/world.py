@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import gymnasium
 import numpy as np
 
+from simeval.conventions import UNDECLARED, Conventions
 from simeval.errors import ActionError, SnapshotError, UnsupportedError, unknown
 from simeval.noise import Key, StepKey
 from simeval.types import Array, Snapshot, Start, TimeStep, WorldSpec
@@ -48,6 +49,8 @@ class World(ABC):
     state cannot be reached."""
     perturbation_axes: frozenset[str] = frozenset()
     """Axes of ``Start.perturbations`` that this World applies itself."""
+    conventions: Conventions = UNDECLARED
+    """What its pictures and numbers mean, beside what its spaces say; compared with what a policy declares."""
 
     @abstractmethod
     def start(self, task: str, seed: int) -> Start:
@@ -99,7 +102,8 @@ class World(ABC):
     @property
     def spec(self) -> WorldSpec:
         """What a policy may know of this World."""
-        return WorldSpec(self.name, self.observation_space, self.action_space, self.control_dt, self.tasks)
+        conventions = self.conventions.of_spaces(self.observation_space, self.action_space, self.control_dt)
+        return WorldSpec(self.name, self.observation_space, self.action_space, self.control_dt, self.tasks, conventions)
 
     @property
     def snapshot_fingerprint(self) -> str:

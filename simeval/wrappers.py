@@ -25,6 +25,7 @@ class Delegate(World):
         self.success_hold = world.success_hold
         self.restores_by_replay = world.restores_by_replay
         self.perturbation_axes = world.perturbation_axes
+        self.conventions = world.conventions
 
     def start(self, task: str, seed: int) -> Start:
         """See ``World.start``."""

@@ -16,15 +16,15 @@ PACKAGES = {"simeval": set(), "envs": {"simeval"}, "worldmodels": {"simeval"}, "
 
 LAYERS = {
     # layer of simeval: its modules                                        layers it may import beside itself
-    "data": ("errors noise codec types settings", ""),
-    "numbers": ("metrics stats", "data"),
-    "contract": ("world wrappers simulator policy perturbation", "data"),
+    "data": ("errors noise codec conventions types settings", ""),
+    "numbers": ("metrics stats latency", "data"),
+    "contract": ("world wrappers simulator policy matching perturbation", "data"),
     "trace": (
         "content tape episode index shard shard_reader shard_source trace reader provenance folder store video",
         "data numbers",
     ),
     "scores": (
-        "arms audit outcomes summaries pairing score compare differences verdict wording tables",
+        "arms audit outcomes summaries pairing score compare differences verdict wording timing tables",
         "data numbers trace",
     ),
     "engine": ("schedule lane guard stage rollout", "data numbers contract trace"),

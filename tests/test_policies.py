@@ -161,6 +161,28 @@ def test_clipping_leaves_what_is_inside_as_it_was():
         assert not clipped.extras["clipped"].any()
 
 
+def test_clipping_keeps_the_density_of_what_was_drawn_and_says_where_that_is_not_the_action():
+    class Wide(ToyGaussian):
+        """A Gaussian that is not held within the action space."""
+
+        def act(self, observation, instruction, memory, keys):
+            draw = 1.5 * np.stack([key.generator("draw").standard_normal(2) for key in keys])
+            log_prob = (-((draw / 1.5) ** 2) / 2 - np.log(1.5 * np.sqrt(2 * np.pi))).sum(axis=1)
+            entropy = np.full(len(keys), 2 * np.log(1.5 * np.sqrt(2 * np.pi * np.e)))
+            return PolicyStep(draw, {}, log_prob=log_prob, entropy=entropy, extras={"draw": draw})
+
+    given = ({"state": np.zeros((40, 12))}, ["reach"] * 40, {}, keys(0, 40))
+    inner, step = Wide().act(*given), Clipped(Wide()).bind(SPEC).act(*given)
+    np.testing.assert_array_equal(step.log_prob, inner.log_prob)
+    np.testing.assert_array_equal(step.entropy, inner.entropy)
+    clipped = step.extras["clipped"]
+    assert 0 < clipped.sum() < 40
+    np.testing.assert_array_equal(clipped, (np.abs(inner.action) > 1).any(axis=1))
+    density = (-((step.action / 1.5) ** 2) / 2 - np.log(1.5 * np.sqrt(2 * np.pi))).sum(axis=1)
+    np.testing.assert_allclose(step.log_prob[~clipped], density[~clipped], rtol=1e-5)
+    assert (step.log_prob[clipped] < density[clipped]).all()
+
+
 def test_chunks_out_of_bounds_run_once_they_are_clipped():
     world = ToySimulator(1)
     rollout = Rollout(world.start("push-left", 0), seed=0, horizon=4, policy="p")

@@ -15,6 +15,7 @@ from simeval.episode import Episode
 from simeval.reader import Run
 from simeval.report import report
 from simeval.testing.runs import made_episode, made_episodes, made_rollout, write_made_run
+from simeval.timing import binding
 from simeval.video import episode_frames
 from simeval.wording import mean_return
 
@@ -209,6 +210,20 @@ def test_a_success_and_a_failure_of_each_task_and_policy_are_filmed_once(run: Ru
     assert len(videos) == len(outcomes)
     report(Run(run.path), film=_film)
     assert {path.name: path.stat().st_mtime_ns for path in (run.path / "videos").glob("*.mp4")} == videos
+
+
+def test_the_time_of_inference_and_what_binds_are_on_the_page(tmp_path: Path) -> None:
+    episode = made_episode(made_rollout("p<b>", "pick", 0), True)
+    episode.ending = dataclasses.replace(episode.ending, inference={200: 30, 260: 1})
+    said = {"worlds": {"world": {"control_dt": 0.05}}, "policies": {"world": {"p<b>": {"executed": 5}}}}
+    run = write_made_run(tmp_path / "timed", [episode], info={"conventions": said})
+    section = report(run).read_text().split('<section id="timing">')[1].split("</section>")[0]
+    (row,) = json.loads((run.path / "scores.json").read_text())["timing"]
+    assert "<td>p&lt;b&gt;<small>world</small></td>" in section
+    for shown in (f"{row['inference_ms']['p50']:.3g}", f"{row['inference_ms']['p99']:.3g}", "250", binding(row)):
+        assert f">{shown}</td>" in section
+    untimed = write_made_run(tmp_path / "untimed", [made_episode(made_rollout("p", "pick", 0), True)])
+    assert 'id="timing"' not in report(untimed).read_text()
 
 
 def test_a_run_in_which_nothing_counts_still_has_a_report(tmp_path: Path) -> None:

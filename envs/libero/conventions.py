@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from envs.libero.pictures import centre_crop, jpeg_round_trip, lanczos3, pad_bilinear
+from simeval.conventions import Conventions
 from simeval.errors import ConfigError, unknown
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -18,6 +19,8 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "proprio": ("axis_angle", "none"),
     "gripper": ("direct", "openvla"),
 }
+
+_ORIENTATIONS = {"rotated": "mirrored", "upright": "upright", "simulator": "upside_down"}
 
 
 def _caps(spatial: int) -> Mapping[str, int]:
@@ -74,6 +77,37 @@ class Convention:
         """Every value, in one line."""
         values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         return "convention(" + " ".join(f"{name}={_plain(value)}" for name, value in values.items()) + ")"
+
+    def declared(self) -> Conventions:
+        """What of it concerns policies, in the words that are the same for all Worlds."""
+        resized = {"pad_bilinear": ["resized by PIL's bilinear filter and padded"], "lanczos3": ["Lanczos"], "none": []}
+        made = [f"drawn at {self.render_size}"]
+        made += ["JPEG at quality 95"] if self.jpeg else []
+        made += resized[self.resize]
+        made += [f"the middle {self.crop_area:g} of the area"] if self.crop_area < 1 else []
+        shown = self.proprio == "axis_angle"
+        changed = {
+            "image_orientation": "orientation",
+            "image_processing": "resize",
+            "proprio": "proprio",
+            "rotation": "proprio",
+            "gripper": "gripper",
+        }
+        return Conventions(
+            image_size=(self.image_size, self.image_size),
+            image_orientation=_ORIENTATIONS[self.orientation],
+            image_processing=", ".join(made),
+            proprio=("hand_position", "hand_rotation", "finger_positions") if shown else None,
+            rotation="axis_angle_2pi" if shown else None,
+            action=("hand_displacement", "hand_turn", "gripper"),
+            action_frame="base",
+            action_dim=7,
+            gripper="zero_closes" if self.gripper == "openvla" else "plus_closes",
+            settings={
+                "image_size": "world.image_size",
+                **{name: f"world.convention={{preset: {self.name}, {own}: …}}" for name, own in changed.items()},
+            },
+        )
 
     def picture(self, drawn: np.ndarray) -> np.ndarray:
         """What a policy sees: uint8 ``[image_size, image_size, 3]`` of an upright picture of ``render_size``."""

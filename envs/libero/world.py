@@ -92,6 +92,7 @@ class Libero(SimulatorWorld):
             signals={**poses, "contacts": ((), np.dtype(np.int64))},
             max_simulators=num_slots if max_simulators is None else max_simulators,
         )
+        self.conventions = chosen.declared()
 
     def start(self, task: str, seed: int) -> Start:
         """See ``World.start``: a fresh placement."""

@@ -11,6 +11,7 @@ from envs.tabletop.episode import fields, judge
 from envs.tabletop.pictures import Pictures
 from envs.tabletop.scene import Scene, View, field_slices, layout, load_model, scene_hash
 from envs.tabletop.tasks import TASKS
+from simeval.conventions import Conventions
 from simeval.errors import ConfigError, unknown
 from simeval.noise import Key
 from simeval.settings import names, whole
@@ -75,6 +76,14 @@ class Tabletop(MujocoBatch):
                 "proprio": _numbers(self._proprio_size),
                 **self._pictures.spaces,
             }
+        )
+        self.conventions = Conventions(
+            image_orientation="upright",
+            proprio=tuple(layout()["proprio"]),
+            action=tuple(layout()["action"]["names"]),
+            action_frame="world",
+            gripper="plus_closes",
+            settings={"image_size": "world.image_size"},
         )
         self._scale = np.array(layout()["action"]["scale"])
         self.dynamics = f"tabletop/{VERSION} scene={scene_hash()} mujoco={mujoco.__version__} substeps={SUBSTEPS}"

@@ -39,6 +39,7 @@ class NetworkChunks(ChunkModel):
         self.horizon, self.action_dim = features.horizon, features.action_dim
         self.observation_keys = features.observation_keys
         self.has_density = self._network.has_density
+        self.conventions = features.declared()
         self.extras = {"disagreement": ()} if samples > 1 else {}
         place = f"cpu threads={threads}" if self._device.type == "cpu" else f"{self._device.type} bf16"
         self.fingerprint = (

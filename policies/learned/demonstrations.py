@@ -1,7 +1,7 @@
 """Recorded episodes as training data: splits by episode, chunks that end with the episode, batches by step number."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ import torch
 
 from policies.learned.features import Features, Inputs, channels_first, stacked_numbers
 from policies.learned.words import Vocabulary
+from simeval.conventions import NAMES, UNDECLARED, Conventions, in_words
 from simeval.episode import Episode
 from simeval.errors import ConfigError, unknown
 from simeval.noise import Key
@@ -72,7 +73,8 @@ class Demonstrations:
                 f"of {len(chosen)} successful episodes to learn from, {len(self.validation)} would be held out; record "
                 "more, or hold out none (policy.validation=0)"
             )
-        self.features = _features(chosen[0], observation_keys, horizon, control_dt)
+        conventions = _conventions(runs, {episode.rollout.world for episode in chosen})
+        self.features = _features(chosen[0], observation_keys, horizon, control_dt, conventions)
         self.vocabulary = Vocabulary.of(episode.rollout.start.instruction for episode in self.training)
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
@@ -179,7 +181,27 @@ def _actions(episode: Episode) -> np.ndarray:
     return episode.source.read(INTENDED if INTENDED in episode.source.paths() else "action")
 
 
-def _features(episode: Episode, keys: Sequence[str], horizon: int, control_dt: float) -> Features:
+def _conventions(runs: Sequence[Run], worlds: Set[str]) -> Conventions:
+    """What the Worlds of the data declared; ``ConfigError`` where they did not all declare the same."""
+    found = [(run, run.conventions.get("worlds", {}).get(world)) for run in runs for world in sorted(worlds)]
+    declared = [(run, Conventions.from_json(data)) for run, data in found if data is not None]
+    for run, other in declared[1:]:
+        first, conventions = declared[0]
+        names = [name for name in NAMES if getattr(conventions, name) != getattr(other, name)]
+        if names:
+            said = ", ".join(
+                f"{n} {in_words(getattr(conventions, n))} against {in_words(getattr(other, n))}" for n in names
+            )
+            raise ConfigError(
+                f"the runs {first.path} and {run.path} follow different conventions ({said}), and one policy cannot "
+                "learn from both; record them with the same settings of world"
+            )
+    return declared[0][1] if declared else UNDECLARED
+
+
+def _features(
+    episode: Episode, keys: Sequence[str], horizon: int, control_dt: float, conventions: Conventions
+) -> Features:
     images, numbers = {}, {}
     for key in keys:
         if key not in episode.observation:
@@ -193,4 +215,4 @@ def _features(episode: Episode, keys: Sequence[str], horizon: int, control_dt: f
             raise ConfigError(
                 f"observation {key!r} is {value.dtype} {list(value.shape[1:])}: neither square RGB images nor a vector"
             )
-    return Features(images, numbers, int(episode.action.shape[1]), horizon, control_dt)
+    return Features(images, numbers, int(episode.action.shape[1]), horizon, control_dt, conventions.seen_by(keys))

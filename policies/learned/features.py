@@ -1,13 +1,14 @@
 """What a learned policy reads and predicts, and the statistics that put both on one scale."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from simeval.conventions import UNDECLARED, Conventions
 from simeval.errors import ConfigError
 from simeval.types import WorldSpec
 
@@ -20,7 +21,8 @@ class Features:
     """The interface of a learned policy.
 
     ``images``: observation key -> side [pixels] of square uint8 RGB images; ``numbers``: observation key -> length of a
-    vector; ``action_dim`` A; ``horizon`` H, actions in a chunk; ``control_dt`` [s] between two of them.
+    vector; ``action_dim`` A; ``horizon`` H, actions in a chunk; ``control_dt`` [s] between two of them;
+    ``conventions``: what the World of the data declared of what is read and predicted.
     """
 
     images: Mapping[str, int]
@@ -28,6 +30,7 @@ class Features:
     action_dim: int
     horizon: int
     control_dt: float
+    conventions: Conventions = UNDECLARED
 
     @property
     def observation_keys(self) -> tuple[str, ...]:
@@ -47,6 +50,7 @@ class Features:
             "action_dim": self.action_dim,
             "horizon": self.horizon,
             "control_dt": self.control_dt,
+            "conventions": self.conventions.to_json(),
         }
 
     @classmethod
@@ -58,7 +62,15 @@ class Features:
             int(data["action_dim"]),
             int(data["horizon"]),
             float(data["control_dt"]),
+            Conventions.from_json(data.get("conventions", {})),
         )
+
+    def declared(self) -> Conventions:
+        """The conventions of the data, with what the features themselves say."""
+        sides = set(self.images.values())
+        size = (sides.pop(),) * 2 if len(sides) == 1 else None
+        said = Conventions(image_size=size, action_dim=self.action_dim, control_dt=self.control_dt)
+        return said.over(replace(self.conventions, image_size=None))
 
     def check(self, spec: WorldSpec) -> None:
         """Raise ``ConfigError`` naming everything in which a World gives something else than what was learned from."""

@@ -10,6 +10,7 @@ from policies.remote.layout import PRESETS, Layout, read_layout, sources
 from policies.remote.links import RestLink, ServerError, WebsocketLink
 from policies.remote.policies import RemoteChunked, RemoteChunks, RemotePolicy
 from policies.remote.server import Server
+from simeval.conventions import UNDECLARED
 from simeval.errors import ConfigError, UnsupportedError, unknown
 from simeval.policy import Policy
 from simeval.settings import whole
@@ -42,11 +43,13 @@ def openpi(
         declared = declaration(server.greeting, url)
         layout: Layout = declared.layout if declared is not None else {}
         dim = declared.action_dim if declared is not None else action_dim
+        conventions = declared.conventions if declared is not None else UNDECLARED
         if preset is not None:
             if preset not in PRESETS:
                 raise unknown("preset of policy openpi", preset, PRESETS)
             layout = read_layout(PRESETS[preset].observation)
             dim = PRESETS[preset].action_dim if dim is None else dim
+            conventions = PRESETS[preset].conventions
         layout = _changed(layout, observation)
         if not sources(layout):
             raise ConfigError(
@@ -69,7 +72,7 @@ def openpi(
                 + (f"{declared.horizon} actions" if declared.horizon else "no chunks; set policy.execute=null")
             )
         name = f"openpi [{url if declared is None else declared.policy}]"
-        return _chunked(server, RemoteChunks(server, wording, dim, execute, name, declared))
+        return _chunked(server, RemoteChunks(server, wording, dim, execute, name, declared, conventions=conventions))
 
 
 def roboarena(

@@ -8,6 +8,7 @@ import numpy as np
 
 from policies.remote.layout import Layout, declared_layout, fill, observation_keys
 from policies.remote.links import ServerError
+from simeval.conventions import Conventions
 from simeval.errors import ConfigError
 from simeval.noise import StepKey
 from simeval.serve.messages import key_text
@@ -26,6 +27,7 @@ class Declaration:
     horizon: int
     control_dt: float
     memory: Mapping[str, Any]
+    conventions: Conventions
 
 
 def declaration(greeting: Mapping[str, Any], url: str) -> Declaration | None:
@@ -41,8 +43,9 @@ def declaration(greeting: Mapping[str, Any], url: str) -> Declaration | None:
             int(greeting["horizon"]),
             float(greeting["control_dt"]),
             dict(greeting["memory"]),
+            Conventions.from_json(greeting.get("conventions", {})),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ServerError(
             f"the policy server at {url} sent metadata that are not those of {PROTOCOL} ({error!r})"
         ) from error

@@ -1,11 +1,13 @@
 """How an observation goes to a server: which of the World's observations, under which name, cut and resized how."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from simeval.conventions import PRESETS as CONVENTIONS
+from simeval.conventions import UNDECLARED, Conventions
 from simeval.errors import ConfigError, unknown
 from simeval.settings import whole
 from simeval.types import Observation
@@ -137,10 +139,11 @@ def resize_with_pad(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What openpi's clients for a robot send: a layout as configured, and the numbers in an action."""
+    """What openpi's clients for a robot send: a layout as configured, the numbers in an action, and what all mean."""
 
     observation: Mapping[str, Any]
     action_dim: int
+    conventions: Conventions = UNDECLARED
 
 
 def _image(key: str, **settings: Any) -> dict[str, Any]:
@@ -157,6 +160,7 @@ PRESETS: Mapping[str, Preset] = {
             "observation/state": "proprio",
         },
         7,
+        replace(CONVENTIONS["libero_openpi"], image_size=None, image_processing=None),  # it resizes for itself
     ),
     "droid": Preset(
         {

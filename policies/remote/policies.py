@@ -9,6 +9,7 @@ from policies.chunked import Chunked, ChunkModel, Prediction
 from policies.remote.answers import Declaration, Wording, numbers
 from policies.remote.links import ServerError
 from policies.remote.server import Server
+from simeval.conventions import UNDECLARED, Conventions
 from simeval.errors import ConfigError
 from simeval.noise import StepKey
 from simeval.policy import Memory, Policy, PolicyStep, memory_row, stack_memory
@@ -33,11 +34,13 @@ class RemoteChunks(ChunkModel):
         name: str,
         declared: Declaration | None = None,
         exactly: bool = False,
+        conventions: Conventions = UNDECLARED,
     ):
         self._server = server
         self._wording = wording
         self._declared = declared
         self._exactly = exactly
+        self.conventions = conventions
         self.horizon, self.action_dim = execute, action_dim
         self.observation_keys = wording.observation_keys
         self.fingerprint = f"{name} {'keyed' if wording.keyed else UNKEYED} {wording.layout!r}"
@@ -78,6 +81,7 @@ class RemotePolicy(Policy):
         self._wording = wording
         self._declared = declared
         self.observation_keys = wording.observation_keys
+        self.conventions = declared.conventions
 
     def bind(self, spec: WorldSpec) -> Policy:
         """See ``Policy.bind``."""

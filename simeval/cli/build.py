@@ -12,10 +12,12 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from simeval.conventions import read_conventions
 from simeval.errors import ConfigError, MissingPackageError, SimevalError, unknown
 from simeval.host import HostedPolicy, HostedWorld
 from simeval.host.target import makes
 from simeval.host.world import DEADLINE
+from simeval.matching import Declaring, fit
 from simeval.policy import Policy
 from simeval.protocols import Study
 from simeval.settings import positive, whole
@@ -173,7 +175,7 @@ def build_policies(config: DictConfig, worlds: Mapping[str, World]) -> dict[str,
     for world_name, entry in world_configs(config).items():
         built[world_name] = {}
         for name, policy_entry in policy_configs(config).items():
-            built[world_name][name] = build_policy(policy_entry, entry, name).bind(worlds[world_name].spec)
+            built[world_name][name] = fit(build_policy(policy_entry, entry, name), worlds[world_name].spec)
     return built
 
 
@@ -182,7 +184,10 @@ def build_policy(entry: DictConfig, world_entry: DictConfig, name: str) -> Polic
     if "${world.expert}" in str(OmegaConf.to_container(entry, resolve=False)) and world_entry.get("expert") is None:
         world_name = world_entry.get("name", "world")
         raise ConfigError(f"world {world_name!r} has no expert of its own; choose another policy than {name!r}")
-    return _maybe_hosted(_policy_arguments(entry, world_entry), f"policy {name!r}")
+    arguments = _policy_arguments(entry, world_entry)
+    said = arguments.pop("conventions", None)
+    policy = _maybe_hosted(arguments, f"policy {name!r}")
+    return policy if not said else Declaring(policy, read_conventions(said))
 
 
 def _maybe_hosted(arguments: dict[str, Any], what: str) -> Policy:

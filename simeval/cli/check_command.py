@@ -11,6 +11,8 @@ from rich.table import Table
 
 from simeval.cli.build import build_policy, build_world, policy_configs, resolved, world_configs
 from simeval.cli.compose import compose_config
+from simeval.conventions import in_words
+from simeval.matching import fit, matches
 from simeval.policy import Policy
 from simeval.settings import whole
 from simeval.testing import Check, certificate, check_policy, check_world
@@ -36,7 +38,8 @@ def check_command(
         make_world = partial(_world_of, arguments)
         if policies_named:
             for policy_name, policy_entry in policy_configs(config).items():
-                make_policy = partial(_bound_policy, policy_entry, entry, policy_name)
+                make_policy = partial(_policy_of, policy_entry, entry, policy_name)
+                _show_conventions(policy_name, name, make_policy, make_world)
                 chosen = None if tasks is None else _title_and_tasks(name, make_world, tasks)[1]
                 checks = check_policy(make_policy, make_world, tasks=chosen)
                 failed += _show(f"policy {policy_name} in world {name}", checks)
@@ -57,8 +60,36 @@ def _world_of(entry: Any, num_slots: int) -> World:
     return build_world(entry, num_slots=num_slots)
 
 
-def _bound_policy(policy_entry: DictConfig, world_entry: DictConfig, name: str) -> Policy:
+def _policy_of(policy_entry: DictConfig, world_entry: DictConfig, name: str) -> Policy:
     return build_policy(policy_entry, world_entry, name)
+
+
+def _show_conventions(
+    policy_name: str, world_name: str, make_policy: Callable[[], Policy], make_world: Callable[..., World]
+) -> None:
+    """What both sides declare, in a table; ``ConfigError`` where it differs."""
+    world, policy = make_world(1), make_policy()
+    try:
+        bound = policy.bind(world.spec)
+        rows = matches(bound, world.spec)
+        read = ", ".join(bound.observation_keys) or "nothing"
+        table = Table(
+            title=escape(f"conventions: {policy_name} in {world_name} (it reads {read})"), title_justify="left"
+        )
+        for column in ("", "convention", f"policy {policy_name}", f"world {world_name}", "declared"):
+            table.add_column(escape(column), overflow="fold")
+        for row in rows:
+            table.add_row(
+                _MARKS[row.verdict], row.name, *map(escape, (in_words(row.policy), in_words(row.world))), row.verdict
+            )
+        Console().print(table)
+        fit(policy, world.spec)
+    finally:
+        policy.close()
+        world.close()
+
+
+_MARKS = {"by both": "[green]✓[/green]", "differs": "[red]✗[/red]", "by one": "–", "not declared": ""}
 
 
 def _title_and_tasks(name: str, make_world: Callable[..., World], tasks: str | None) -> tuple[str, tuple[str, ...]]:

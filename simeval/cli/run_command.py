@@ -15,6 +15,7 @@ from simeval.cli.compose import GROUPS, compose_config, plain, run_settings, unk
 from simeval.cli.present import present
 from simeval.cli.progress import RunProgress
 from simeval.errors import ConfigError, SimevalError, unknown
+from simeval.matching import declarations
 from simeval.policy import Policy
 from simeval.protocols import Setting
 from simeval.reader import Run
@@ -110,6 +111,7 @@ def _prepare(
             }
             for world, named in policies.items()
         },
+        conventions=declarations(worlds, policies),
     )
     if config.run.resume:
         path = Path(str(config.run.dir))

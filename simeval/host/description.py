@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from simeval.conventions import Conventions
 from simeval.errors import UnsupportedError
 from simeval.noise import StepKey, Stream
 from simeval.world import World
@@ -20,6 +21,7 @@ def describe(world: World) -> dict[str, Any]:
         **{name: getattr(world, name) for name in _PLAIN},
         "tasks": list(world.tasks),
         "perturbation_axes": sorted(world.perturbation_axes),
+        "conventions": [world.conventions.to_json(), dict(world.conventions.settings)],
         "observation_space": space_to_plain(world.observation_space),
         "action_space": space_to_plain(world.action_space),
     }
@@ -31,6 +33,7 @@ def assume(world: World, description: Mapping[str, Any]) -> None:
         setattr(world, name, description[name])
     world.tasks = tuple(description["tasks"])
     world.perturbation_axes = frozenset(description["perturbation_axes"])
+    world.conventions = Conventions.from_json(*description["conventions"])
     world.observation_space = space_from_plain(description["observation_space"])
     world.action_space = space_from_plain(description["action_space"])
 

@@ -17,6 +17,7 @@ from simeval.outcomes import COUNTED, Outcome, read_outcomes
 from simeval.reader import Run
 from simeval.report.data import page_data
 from simeval.score import scores_of
+from simeval.timing import binding, milliseconds
 from simeval.video import captioned, write_video
 
 Film = Callable[[Episode], tuple[np.ndarray, float] | None]
@@ -35,7 +36,7 @@ def report(run: Run, *, film: Film | None = None, embed_mib: float = EMBED_MIB) 
     episodes of the lowest and the highest return.
     """
     outcomes = read_outcomes(run)
-    scores = scores_of(outcomes, run.path.name)
+    scores = scores_of(outcomes, run.path.name, conventions=run.conventions)
     write_json(run.path / "scores.json", scores)
     if film is not None:
         _film_samples(run, outcomes, film)
@@ -62,6 +63,8 @@ def _render(data: Mapping[str, Any], videos: Mapping[str, str]) -> str:
         style=folder.joinpath("style.css").read_text(encoding="utf-8"),
         script="\n".join(scripts),
         videos=videos,
+        binding=binding,
+        milliseconds=milliseconds,
     )
 
 

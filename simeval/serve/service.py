@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from simeval.errors import ConfigError, SimevalError, UnsupportedError, unknown
+from simeval.matching import fit
 from simeval.noise import NOISE_LAYOUT, Key, StepKey, Stream
 from simeval.policy import Memory, Policy, PolicyStep, memory_row, stack_memory
 from simeval.serve.messages import MessageError, read_key
@@ -98,7 +99,7 @@ class PolicyService:
     @classmethod
     def of(cls, policy: Policy, world: World, names: Names | None = None, seed: int = 0) -> "PolicyService":
         """``policy`` bound to ``world``, and tried once on its first task: one that cannot act does not serve."""
-        bound = policy.bind(world.spec)
+        bound = fit(policy, world.spec)
         start = world.start(world.tasks[0], seed)
         result = world.reset([0], [start], [Key(seed).stream("world").key(0)])
         if result.failures:
@@ -130,6 +131,7 @@ class PolicyService:
             "action_dim": int(np.prod(self.spec.action_space.shape)),
             "horizon": self.horizon,
             "control_dt": self.spec.control_dt,
+            "conventions": self.policy.conventions.to_json(),
             "memory": self._initial,
         }
 

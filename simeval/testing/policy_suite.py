@@ -10,6 +10,7 @@ import numpy as np
 
 from simeval.codec import pack, unpack
 from simeval.errors import ConfigError, SimevalError
+from simeval.matching import fit
 from simeval.noise import Key, StepKey
 from simeval.policy import SNAPSHOT, Memory, Policy, PolicyStep
 from simeval.protocols import together
@@ -132,7 +133,7 @@ class PolicyBench:
 def fits_world(bench: PolicyBench) -> str:
     """It binds to the World, and to none that lacks what it reads."""
     spec = bench.world.spec
-    bench.policy = bench.policy.bind(spec)
+    bench.policy = fit(bench.policy, spec)
     if not bench.policy.fingerprint or "\n" in bench.policy.fingerprint:
         raise Violation(f"fingerprint must be one line of text; it is {bench.policy.fingerprint!r}")
     read = [key for key in bench.policy.observation_keys if key != SNAPSHOT]
