@@ -7,8 +7,19 @@ from pathlib import Path
 import numpy as np
 
 from simeval.noise import StepKey, standard_normal
-from simeval.policy import Memory, Policy, PolicyStep
+from simeval.policy import SNAPSHOT, Memory, Policy, PolicyStep
 from simeval.types import Observation
+
+
+class Seer(Policy):
+    """Asks for the World's snapshot."""
+
+    observation_keys = (SNAPSHOT,)
+
+    def act(
+        self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
+    ) -> PolicyStep:
+        raise NotImplementedError
 
 
 class Doomed(Policy):

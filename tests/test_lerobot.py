@@ -251,6 +251,11 @@ def test_a_hosted_policy_whose_worker_ends_twice_is_that_episodes_error() -> Non
         hosted.close()
 
 
+def test_a_policy_that_reads_snapshots_is_not_hosted() -> None:
+    with pytest.raises(UnsupportedError, match=r"snapshot cannot be hosted; leave its host\.python out"):
+        HostedPolicy({"_target_": "hosted_policies.Seer"})
+
+
 # With LeRobot itself
 
 in_lerobot = [

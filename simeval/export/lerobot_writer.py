@@ -64,9 +64,11 @@ class Column:
 
     def declared(self) -> dict[str, Any]:
         """The feature as ``meta/info.json`` has it."""
-        name = self.path.rpartition("/")[2]
-        several = [f"{name}_{index}" for index in range(self.shape[0])]
-        names = ["height", "width", "channels"] if self.dtype == "image" else several
+        name = self.feature.rpartition(".")[2]
+        if self.dtype == "image":
+            names = ["height", "width", "channels"]
+        else:
+            names = [name] if self.shape == (1,) else [f"{name}_{index}" for index in range(self.shape[0])]
         return {"dtype": self.dtype, "shape": list(self.shape), "names": names}
 
 

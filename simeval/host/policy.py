@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from simeval.errors import HostError, MissingPackageError
-from simeval.host.description import keys_to_plain
+from simeval.errors import HostError, MissingPackageError, UnsupportedError
+from simeval.host.description import conventions_from_plain, keys_to_plain
 from simeval.host.interpreter import Interpreter
 from simeval.host.parts import put_together, taken_apart
 from simeval.host.policy_service import spec_to_plain
 from simeval.host.process import Lost, WorkerProcess
 from simeval.host.world import DEADLINE
 from simeval.noise import StepKey
-from simeval.policy import Memory, Policy, PolicyStep
+from simeval.policy import SNAPSHOT, Memory, Policy, PolicyStep
 from simeval.settings import positive
 from simeval.types import Observation, WorldSpec
 
@@ -38,10 +38,19 @@ class HostedPolicy(Policy):
         what = label or "hosted policy"
         self._link = _Link(config, Interpreter.of(python), positive("host.deadline", deadline), what)
         self._spec: WorldSpec | None = None
-        self._assume(self._link.declared)
+        try:
+            self._assume(self._link.declared)
+        except BaseException:
+            self._link.close()
+            raise
 
     def _assume(self, declared: Mapping[str, Any]) -> None:
         self.observation_keys = tuple(declared["observation_keys"])
+        if SNAPSHOT in self.observation_keys:
+            raise UnsupportedError(
+                "a policy that reads the World's snapshot cannot be hosted; leave its host.python out"
+            )
+        self.conventions = conventions_from_plain(declared["conventions"])
         self._fingerprint = declared["fingerprint"]
 
     def bind(self, spec: WorldSpec) -> Policy:
@@ -50,6 +59,11 @@ class HostedPolicy(Policy):
         bound._link, bound._spec = self._link, spec
         bound._assume(self._link.bound(spec)[1])
         return bound
+
+    @property
+    def python(self) -> str:
+        """The interpreter that it runs in."""
+        return self._link.python.path
 
     @property
     def fingerprint(self) -> str:
@@ -77,8 +91,9 @@ class _Link:
     """The worker process, replaced when it ends, and what is bound in it."""
 
     def __init__(self, config: Mapping[str, Any], python: Interpreter, deadline: float, what: str):
+        self.python = python
         self._arguments = {"config": dict(config), "what": what}
-        self._python, self._deadline, self._what = python, deadline, what
+        self._deadline, self._what = deadline, what
         self._start()
 
     @property
@@ -89,8 +104,8 @@ class _Link:
         except Lost as error:
             raise HostError(f"{error}; its policy was never built") from None
         except MissingPackageError as error:
-            if self._python.foreign:
-                error.args = (f"{error} (by {self._python.path} -m pip: this policy runs in that interpreter)",)
+            if self.python.foreign:
+                error.args = (f"{error} (by {self.python.path} -m pip: this policy runs in that interpreter)",)
             raise
 
     def bound(self, spec: WorldSpec | None) -> tuple[int, Any]:
@@ -123,5 +138,5 @@ class _Link:
 
     def _start(self) -> None:
         seconds = max(_LEAST_BUILDING, _BUILDING * self._deadline)
-        self._worker = WorkerProcess("policy", self._arguments, self._what, self._python, seconds)
+        self._worker = WorkerProcess("policy", self._arguments, self._what, self.python, seconds)
         self._numbers: dict[int, tuple[WorldSpec, int, Any]] = {}
