@@ -21,7 +21,7 @@ def describe(world: World) -> dict[str, Any]:
         **{name: getattr(world, name) for name in _PLAIN},
         "tasks": list(world.tasks),
         "perturbation_axes": sorted(world.perturbation_axes),
-        "conventions": [world.conventions.to_json(), dict(world.conventions.settings)],
+        "conventions": conventions_to_plain(world.conventions),
         "observation_space": space_to_plain(world.observation_space),
         "action_space": space_to_plain(world.action_space),
     }
@@ -33,9 +33,19 @@ def assume(world: World, description: Mapping[str, Any]) -> None:
         setattr(world, name, description[name])
     world.tasks = tuple(description["tasks"])
     world.perturbation_axes = frozenset(description["perturbation_axes"])
-    world.conventions = Conventions.from_json(*description["conventions"])
+    world.conventions = conventions_from_plain(description["conventions"])
     world.observation_space = space_from_plain(description["observation_space"])
     world.action_space = space_from_plain(description["action_space"])
+
+
+def conventions_to_plain(conventions: Conventions) -> list[Any]:
+    """Conventions as plain data, with the settings that change them."""
+    return [conventions.to_json(), dict(conventions.settings)]
+
+
+def conventions_from_plain(data: Sequence[Any]) -> Conventions:
+    """The inverse of :func:`conventions_to_plain`."""
+    return Conventions.from_json(*data)
 
 
 def space_to_plain(space: gymnasium.Space) -> dict[str, Any]:

@@ -5,7 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from simeval.host.description import keys_from_plain, space_from_plain, space_to_plain
+from simeval.host.description import (
+    conventions_from_plain,
+    conventions_to_plain,
+    keys_from_plain,
+    space_from_plain,
+    space_to_plain,
+)
 from simeval.host.parts import put_together, taken_apart
 from simeval.host.target import build
 from simeval.host.worker import Answer
@@ -54,7 +60,11 @@ class PolicyService:
 
 
 def _declared(policy: Policy) -> dict[str, Any]:
-    return {"observation_keys": list(policy.observation_keys), "fingerprint": policy.fingerprint}
+    return {
+        "observation_keys": list(policy.observation_keys),
+        "fingerprint": policy.fingerprint,
+        "conventions": conventions_to_plain(policy.conventions),
+    }
 
 
 def spec_to_plain(spec: WorldSpec) -> dict[str, Any]:
@@ -65,6 +75,7 @@ def spec_to_plain(spec: WorldSpec) -> dict[str, Any]:
         "action_space": space_to_plain(spec.action_space),
         "control_dt": spec.control_dt,
         "tasks": list(spec.tasks),
+        "conventions": conventions_to_plain(spec.conventions),
     }
 
 
@@ -76,4 +87,5 @@ def spec_from_plain(data: Mapping[str, Any]) -> WorldSpec:
         space_from_plain(data["action_space"]),
         data["control_dt"],
         tuple(data["tasks"]),
+        conventions_from_plain(data["conventions"]),
     )
