@@ -185,7 +185,11 @@ class Match:
 
     def told(self, world: str) -> str:
         """The difference in a line: what is expected, what is given, what changes it."""
-        remedy = f"set {' or '.join(self.settings)}" if self.settings else "no setting changes it: use another"
+        remedy = (
+            f"set {' or '.join(self.settings)}"
+            if self.settings
+            else "no setting changes it: use another policy or world"
+        )
         return (
             f"{self.name}: the policy expects {in_words(self.policy)}, world {world!r} gives {in_words(self.world)} "
             f"({remedy})"

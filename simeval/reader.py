@@ -43,6 +43,11 @@ _COLUMNS = (
 )
 
 
+def _nested(value: Any, depth: int) -> bool:
+    """Whether a value is a mapping of mappings, so many deep."""
+    return isinstance(value, dict) and (depth == 1 or all(_nested(inner, depth - 1) for inner in value.values()))
+
+
 class Run:
     """A recorded run, opened for reading.
 
@@ -100,7 +105,12 @@ class Run:
     @property
     def conventions(self) -> dict[str, Any]:
         """What its ``worlds`` and ``policies`` declared of their conventions; empty where it was not recorded."""
-        return self.info.get("conventions", {})
+        said = self.info.get("conventions", {})
+        if not (_nested(said, 1) and _nested(said.get("worlds", {}), 2) and _nested(said.get("policies", {}), 3)):
+            raise TraceError(
+                f"{self.path / 'run.json'}: its conventions are no names with values; the file was altered"
+            )
+        return said
 
     @property
     def requested(self) -> list[str]:

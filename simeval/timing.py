@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from simeval.conventions import Conventions
 from simeval.latency import Counts, quantile, total
 from simeval.outcomes import Outcome
 
@@ -34,8 +35,9 @@ def timings(outcomes: Sequence[Outcome], conventions: Mapping[str, Any]) -> list
 
 def _row(policy: str, world: str, counts: Counts, conventions: Mapping[str, Any]) -> dict[str, Any]:
     inference = {name: 1e3 * quantile(counts, share) for name, share in QUANTILES.items()}
-    period = conventions.get("worlds", {}).get(world, {}).get("control_dt")
-    executed = conventions.get("policies", {}).get(world, {}).get(policy, {}).get("executed", 1)
+    period = Conventions.from_json(conventions.get("worlds", {}).get(world, {})).control_dt
+    declared = Conventions.from_json(conventions.get("policies", {}).get(world, {}).get(policy, {}))
+    executed = 1 if declared.executed is None else declared.executed
     control = None if period is None else 1e3 * executed * period
     return {
         "policy": policy,

@@ -28,6 +28,7 @@ from simeval.conventions import PRESETS, UNDECLARED, Conventions, match, read_co
 from simeval.errors import ConfigError
 from simeval.evaluation import evaluate
 from simeval.host.description import assume, describe
+from simeval.host.policy_service import spec_from_plain, spec_to_plain
 from simeval.matching import Declaring, declarations, fit, matches
 from simeval.noise import StepKey
 from simeval.policy import Memory, Policy, PolicyStep
@@ -133,6 +134,7 @@ def test_wrappers_pass_conventions_on_and_chunks_say_how_many_actions_they_execu
     assume(elsewhere, unpack(pack(describe(world))))
     assert elsewhere.conventions == world.conventions
     assert elsewhere.conventions.settings == world.conventions.settings
+    assert spec_from_plain(unpack(pack(spec_to_plain(world.spec)))).conventions == world.spec.conventions
 
 
 def test_a_configuration_speaks_for_a_policy_that_cannot() -> None:

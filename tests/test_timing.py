@@ -1,15 +1,18 @@
 """Times of inference: counted per prediction beside the episodes, and weighed against the control time."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from policies.chunked import Chunked
+from policies.chunked import Chunked, ChunkModel, Prediction
 from simeval.episode import Ending
+from simeval.errors import SimevalError
 from simeval.latency import Counts, add, counts_from_json, counts_to_json, quantile, total
+from simeval.noise import StepKey
 from simeval.outcomes import read_outcomes
 from simeval.policy import Policy
 from simeval.protocols import together
@@ -19,8 +22,16 @@ from simeval.tables import print_table
 from simeval.testing import ToyExpert, ToySimulator
 from simeval.testing.runs import made_episode, made_rollout, write_made_run
 from simeval.timing import binding, timings
-from simeval.types import Rollout
-from tests.test_conventions import Chunks
+from simeval.types import Observation, Rollout
+
+
+class Chunks(ChunkModel):
+    """Predicts nothing but zeros."""
+
+    horizon, action_dim, observation_keys, fingerprint = 5, 2, ("state",), "zeros"
+
+    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> Prediction:
+        return Prediction(np.zeros((len(keys), 5, 2), np.float32))
 
 
 def counted(*seconds: float) -> Counts:
@@ -106,3 +117,12 @@ def test_a_run_without_times_has_no_table_of_them(tmp_path) -> None:
     shown = Console(file=io.StringIO(), width=120)
     print_table(scores, shown)
     assert "Inference" not in shown.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [5, {"worlds": []}, {"policies": {"world": {"fast": 3}}}, {"worlds": {"world": {"control_dt": "fast"}}}],
+)
+def test_conventions_that_were_altered_are_told_in_one_line(tmp_path, said) -> None:
+    with pytest.raises(SimevalError, match=r"the file was altered|control_dt is a number; received 'fast'"):
+        score(recorded(tmp_path, said))
