@@ -151,6 +151,7 @@ class _MetaWorldSimulator(Simulator):
         self._task = task
         self._cameras = cameras
         self._image_size = image_size
+        self._black = np.zeros((image_size, image_size, 3), dtype=np.uint8)
         self._renderers = renderers
         # As the package's goal-observable environments set themselves up, except for the first reset.
         self._env: Any = quickened(environment)()
@@ -197,12 +198,15 @@ class _MetaWorldSimulator(Simulator):
         return self._present()
 
     def step(self, action: np.ndarray, key: StepKey) -> SimulatorStep:
+        return self.advance(action, key, True)
+
+    def advance(self, action: np.ndarray, key: StepKey, look: bool) -> SimulatorStep:
         observation, reward, _, _, info = self._env.step(action)
         if any(warning.number for warning in self._warnings):
             raise RuntimeError(f"MuJoCo's simulation of {self._task} became unstable at step {key.step}")
         numbers = np.array([info[name] for name in _INFO], dtype=np.float64)
         self._shown = observation, float(reward), bool(info["success"]), numbers
-        return self._present()
+        return self._present(look)
 
     def snapshot(self) -> Mapping[str, Any]:
         observation, reward, success, numbers = self._shown
@@ -217,11 +221,11 @@ class _MetaWorldSimulator(Simulator):
     def render(self) -> np.ndarray:
         return self._picture(CAMERAS[0], _PICTURE_SIZE)
 
-    def _present(self) -> SimulatorStep:
+    def _present(self, look: bool = True) -> SimulatorStep:
         state, reward, success, numbers = self._shown
         observation = {"state": state, "proprio": state[:4]}
         for camera in self._cameras:
-            observation[f"image_{camera}"] = self._picture(camera, self._image_size)
+            observation[f"image_{camera}"] = self._picture(camera, self._image_size) if look else self._black
         sites = self._env.data.site_xpos
         signals = {
             "object_position": state[4:18].reshape(2, 7)[:, :3],

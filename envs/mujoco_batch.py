@@ -87,8 +87,11 @@ class MujocoBatch(World):
         """Update the subclass's fields of ``records`` ``[n]`` after the physics moved."""
 
     @abstractmethod
-    def _time_step(self, records: np.ndarray, failures: dict[int, str]) -> TimeStep:
-        """The time step that ``records`` ``[n]`` stand for; a pure function of them. ``records`` may be kept."""
+    def _time_step(self, records: np.ndarray, failures: dict[int, str], looks: Sequence[bool]) -> TimeStep:
+        """The time step that ``records`` ``[n]`` stand for; a pure function of them. ``records`` may be kept.
+
+        Rows without ``looks`` need no pictures.
+        """
 
     def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.reset``."""
@@ -107,13 +110,19 @@ class MujocoBatch(World):
 
     def step(self, slots: Sequence[int], actions: np.ndarray, keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.step``."""
+        return self.advance(slots, actions, keys, [True] * len(slots))
+
+    def advance(
+        self, slots: Sequence[int], actions: np.ndarray, keys: Sequence[StepKey], looks: Sequence[bool]
+    ) -> TimeStep:
+        """See ``World.advance``."""
         self._check_running(slots)
         self.check_actions(slots, actions, keys)
         records = self._records(slots)
         controls = self._controls(records, np.asarray(actions, dtype=np.float64))
         failures = self._simulate(slots, records, controls)
         self._observe(records)
-        return self._commit(slots, records, failures)
+        return self._commit(slots, records, failures, looks)
 
     def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
         """See ``World.snapshot``."""
@@ -185,13 +194,15 @@ class MujocoBatch(World):
         """A copy of the records of ``slots``."""
         return self._bytes[list(slots)].view(self.record)[:, 0]
 
-    def _commit(self, slots: Sequence[int], records: np.ndarray, failures: dict[int, str]) -> TimeStep:
+    def _commit(
+        self, slots: Sequence[int], records: np.ndarray, failures: dict[int, str], looks: Sequence[bool] | None = None
+    ) -> TimeStep:
         index = list(slots)
         self._bytes[index] = _as_bytes(records)
         self._running[index] = True
         for row in failures:
             self._running[slots[row]] = False
-        return self._time_step(records, failures)
+        return self._time_step(records, failures, [True] * len(index) if looks is None else looks)
 
     def _check_running(self, slots: Sequence[int]) -> None:
         self.check_slots(slots)

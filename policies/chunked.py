@@ -68,7 +68,7 @@ class _ChunkPolicy(Policy):
         own = Conventions(action_dim=model.action_dim, chunk=model.horizon, executed=executed)
         self.conventions = own.over(model.conventions)
         self._model = model
-        self._batch_size = whole("batch_size", batch_size)
+        self.batch_size = whole("batch_size", batch_size)
         self.observation_keys = tuple(model.observation_keys)
 
     def bind(self, spec: WorldSpec) -> Policy:
@@ -84,15 +84,15 @@ class _ChunkPolicy(Policy):
         A result is an array per name, [len(rows), …].
         """
         found = self._blank(len(rows))
-        for begin in range(0, len(rows), self._batch_size):
-            batch = rows[begin : begin + self._batch_size]
-            padded = np.concatenate([batch, np.repeat(batch[:1], self._batch_size - len(batch))])
+        for begin in range(0, len(rows), self.batch_size):
+            batch = rows[begin : begin + self.batch_size]
+            padded = np.concatenate([batch, np.repeat(batch[:1], self.batch_size - len(batch))])
             shown = {key: observation[key][padded] for key in self.observation_keys}
             predicted = self._model.predict(shown, [instruction[i] for i in padded], [keys[i] for i in padded])
             parts = {"chunk": predicted.chunk, "log_prob": predicted.log_prob, "entropy": predicted.entropy}
             for name, column in found.items():
                 value = parts[name] if name in parts else predicted.extras.get(name)
-                expected = (self._batch_size, *column.shape[1:])
+                expected = (self.batch_size, *column.shape[1:])
                 if value is None or tuple(value.shape) != expected:
                     got = "nothing" if value is None else f"shape {tuple(value.shape)}"
                     raise ValueError(f"the chunk model gave {got} for {name}, expected {expected}")
@@ -125,11 +125,15 @@ class Chunked(_ChunkPolicy):
     @property
     def fingerprint(self) -> str:
         """See ``Policy.fingerprint``."""
-        return f"Chunked execute={self._execute} batch_size={self._batch_size} of [{self._model.fingerprint}]"
+        return f"Chunked execute={self._execute} batch_size={self.batch_size} of [{self._model.fingerprint}]"
 
     def initial_memory(self, n: int) -> Memory:
         """The prediction being executed, and ``cursor`` [n], the next action in it; all queues are empty."""
         return {"prediction": self._blank(n), "cursor": np.full(n, self._execute, dtype=np.int64)}
+
+    def due(self, memory: Memory) -> np.ndarray:
+        """The rows whose queue is empty."""
+        return np.asarray(memory["cursor"]) >= self._execute
 
     def act(
         self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
@@ -137,7 +141,7 @@ class Chunked(_ChunkPolicy):
         """See ``Policy.act``."""
         held = {name: value.copy() for name, value in memory["prediction"].items()}
         cursor = memory["cursor"].copy()
-        empty = cursor >= self._execute
+        empty = self.due(memory)
         rows = np.flatnonzero(empty)
         for name, value in self._predict(observation, instruction, keys, rows).items():
             held[name][rows] = value
@@ -167,7 +171,7 @@ class Ensembled(_ChunkPolicy):
     @property
     def fingerprint(self) -> str:
         """See ``Policy.fingerprint``."""
-        return f"Ensembled decay={self._decay!r} batch_size={self._batch_size} of [{self._model.fingerprint}]"
+        return f"Ensembled decay={self._decay!r} batch_size={self.batch_size} of [{self._model.fingerprint}]"
 
     def initial_memory(self, n: int) -> Memory:
         """For the next H steps: weighted ``total`` [n, H, A] of the predictions so far, and their ``count`` [n, H]."""

@@ -1,6 +1,7 @@
 """The base of policies that change what another one does: wrap to change."""
 
 import gymnasium
+import numpy as np
 
 from simeval.errors import ConfigError
 from simeval.policy import Memory, Policy
@@ -13,6 +14,7 @@ class Wrapper(Policy):
         self._policy = policy
         self._space: gymnasium.spaces.Box | None = None
         self.observation_keys = policy.observation_keys
+        self.batch_size = policy.batch_size
         self.conventions = policy.conventions
 
     @property
@@ -25,6 +27,10 @@ class Wrapper(Policy):
     def initial_memory(self, n: int) -> Memory:
         """The inner policy's memory."""
         return self._policy.initial_memory(n)
+
+    def due(self, memory: Memory) -> np.ndarray | None:
+        """The inner policy's; one that reads observations itself overrides this."""
+        return self._policy.due(memory)
 
     def close(self) -> None:
         """Close the inner policy."""

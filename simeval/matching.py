@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from simeval.conventions import Conventions, Match, match
 from simeval.errors import ConfigError
 from simeval.noise import StepKey
@@ -47,6 +49,7 @@ class Declaring(Policy):
         self._said = conventions
         self.observation_keys = policy.observation_keys
         self.conventions = conventions.over(policy.conventions)
+        self.batch_size = policy.batch_size
 
     def bind(self, spec: WorldSpec) -> Policy:
         """See ``Policy.bind``."""
@@ -60,6 +63,10 @@ class Declaring(Policy):
     def initial_memory(self, n: int) -> Memory:
         """See ``Policy.initial_memory``."""
         return self._policy.initial_memory(n)
+
+    def due(self, memory: Memory) -> np.ndarray | None:
+        """See ``Policy.due``."""
+        return self._policy.due(memory)
 
     def act(
         self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]

@@ -49,6 +49,8 @@ class Policy(ABC):
 
     observation_keys: tuple[str, ...] = ()
     """The observation keys it reads; it is shown no others."""
+    batch_size: int = 1
+    """Rows that it predicts at once: the engine lets episodes that are :meth:`due` wait until there are so many."""
     conventions: Conventions = UNDECLARED
     """What it takes the World's pictures and numbers to mean, and its own; ``simeval.matching.fit`` compares them."""
 
@@ -85,6 +87,14 @@ class Policy(ABC):
     def initial_memory(self, n: int) -> Memory:
         """The memory of ``n`` episodes about to begin; the default policy remembers nothing."""
         return {}
+
+    def due(self, memory: Memory) -> np.ndarray | None:
+        """The rows, ``[n]`` bool, whose next ``act`` reads its observation; none: all of them (the default).
+
+        The others go on with what ``memory`` holds, whatever they are shown: they are stepped while those that are due
+        wait for one another, and no picture is drawn for them that is not recorded.
+        """
+        return None
 
     @abstractmethod
     def act(

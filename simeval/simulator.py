@@ -43,6 +43,10 @@ class Simulator(ABC):
     def step(self, action: np.ndarray, key: StepKey) -> SimulatorStep:
         """Advance by one control step with an action that fits the space."""
 
+    def advance(self, action: np.ndarray, key: StepKey, look: bool) -> SimulatorStep:
+        """:meth:`step`; without ``look`` its pictures may be left black. The default draws them."""
+        return self.step(action, key)
+
     @abstractmethod
     def snapshot(self) -> Mapping[str, Any]:
         """The complete state as plain nested data that shares no memory with the simulator."""
@@ -108,9 +112,17 @@ class SimulatorWorld(World):
 
     def step(self, slots: Sequence[int], actions: np.ndarray, keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.step``."""
+        return self.advance(slots, actions, keys, [True] * len(slots))
+
+    def advance(
+        self, slots: Sequence[int], actions: np.ndarray, keys: Sequence[StepKey], looks: Sequence[bool]
+    ) -> TimeStep:
+        """See ``World.advance``."""
         self.check_slots(slots)
         self.check_actions(slots, actions, keys)
-        return self._gather(slots, lambda row: self._running(slots[row])[1].step(actions[row], keys[row]))
+        return self._gather(
+            slots, lambda row: self._running(slots[row])[1].advance(actions[row], keys[row], looks[row])
+        )
 
     def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
         """See ``World.snapshot``."""

@@ -3,7 +3,7 @@
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -30,7 +30,7 @@ from simeval.policy import (
     take_memory,
 )
 from simeval.tape import Tape
-from simeval.types import Snapshot, TimeStep
+from simeval.types import Snapshot, TimeStep, is_picture
 from simeval.world import World, action_problems
 
 _NOT_AN_EPISODES_FAULT = (ConfigError, HostError, MissingPackageError, UnsupportedError)
@@ -40,6 +40,13 @@ _LOST_AGAIN = "lost for the second time, run anew in between"
 
 class _Abandoned(Exception):
     """A call for several lanes failed; its lanes will run again, each alone, so that only the culprit is blamed."""
+
+
+def _by_policy(lanes: Iterable[Lane]) -> dict[str, list[Lane]]:
+    groups: dict[str, list[Lane]] = {}
+    for lane in lanes:
+        groups.setdefault(lane.rollout.policy, []).append(lane)
+    return groups
 
 
 class Stage:
@@ -64,6 +71,8 @@ class Stage:
         self._memory: dict[str, Memory] = {}
         self._guard = WorldGuard(world)
         self._acted: set[str] = set()
+        paths = [f"observation/{key}" for key, space in world.observation_space.items() if is_picture(space)]
+        self._unrecorded_pictures = bool(paths) and not any(keep(path) for path in paths)
 
     def submit(self, program: Program) -> None:
         """Queue a program; it begins when a slot comes free."""
@@ -76,7 +85,7 @@ class Stage:
         if not lanes:
             return begun
         self._keep_checkpoints(lanes)
-        actions = self._act(self._alive(lanes))
+        actions = self._act(self._ready(self._alive(lanes)))
         for group in self._groups([lane for lane in lanes if lane.slot in actions]):
             self._step(group, np.stack([actions[lane.slot] for lane in group]))
         return True
@@ -87,6 +96,33 @@ class Stage:
         for group in (together, *([lane] for lane in lanes if lane.program.isolated)):
             if alive := self._alive(group):
                 yield alive
+
+    def _ready(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """The lanes to advance now: where others of their policy can, those that are due wait to fill its batches."""
+        waiting: set[int] = set()
+        for name, group in _by_policy(lane for lane in lanes if not lane.program.isolated).items():
+            size = self.policies[name].batch_size
+            if size == 1:
+                continue
+            due = [lane.slot for lane, is_due in zip(group, self._due(name, group), strict=True) if is_due]
+            if len(due) < len(group):
+                waiting.update(due[len(due) - len(due) % size :])
+        return [lane for lane in lanes if lane.slot not in waiting]
+
+    def _due(self, name: str, lanes: Sequence[Lane]) -> np.ndarray:
+        memory = take_memory(self._memory[name], np.array([lane.slot for lane in lanes]))
+        due = self.policies[name].due(memory)
+        return np.ones(len(lanes), dtype=bool) if due is None else np.asarray(due, dtype=bool)
+
+    def _looks(self, lanes: Sequence[Lane]) -> list[bool]:
+        """Whether what each lane observes after its next step is looked at, or recorded."""
+        looks = np.ones(len(lanes), dtype=bool)
+        if self._unrecorded_pictures:
+            row = {lane.slot: index for index, lane in enumerate(lanes)}
+            staying = (lane for lane in lanes if lane.recording or lane.step + 1 < lane.until)
+            for name, group in _by_policy(staying).items():
+                looks[[row[lane.slot] for lane in group]] = self._due(name, group)
+        return looks.tolist()
 
     def _alive(self, lanes: Sequence[Lane]) -> list[Lane]:
         return [lane for lane in lanes if self._lanes[lane.slot] is lane]
@@ -231,7 +267,11 @@ class Stage:
         keys = [StepKey(lane.world_stream, lane.step + 1) for lane in lanes]
         try:
             with self._blame("world", lanes):
-                result = self.world.step(slots, actions, keys)
+                looks = self._looks(lanes)
+                if all(looks):
+                    result = self.world.step(slots, actions, keys)
+                else:
+                    result = self.world.advance(slots, actions, keys, looks)
         except _Abandoned:
             return
         self.steps += len(lanes)

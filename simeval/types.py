@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from simeval.codec import pack, unpack
 from simeval.conventions import UNDECLARED, Conventions
@@ -289,3 +290,8 @@ class WorldSpec:
     control_dt: float
     tasks: tuple[str, ...]
     conventions: Conventions = UNDECLARED
+
+
+def is_picture(space: gymnasium.Space) -> bool:
+    """Whether observations of a space are pictures: uint8 [H, W, C]."""
+    return space.dtype == np.uint8 and len(space.shape or ()) == 3

@@ -76,6 +76,13 @@ class World(ABC):
         Raises ``ActionError``, before anything moves, for actions of another shape, not finite, or out of bounds.
         """
 
+    def advance(self, slots: Sequence[int], actions: Array, keys: Sequence[StepKey], looks: Sequence[bool]) -> TimeStep:
+        """:meth:`step` for a caller who looks at the pictures of some rows only; those of others may be left black.
+
+        The default draws them all.
+        """
+        return self.step(slots, actions, keys)
+
     @abstractmethod
     def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
         """The complete state of each of ``slots``, as values independent of the World."""

@@ -378,9 +378,17 @@ class ForkTakesParent(Toy):
         return super().restore([source], self.snapshot([source]))
 
 
+class MovesOnlyWhenLookedAt(Toy):
+    """Saves the steps that nobody looks at."""
+
+    def advance(self, slots: Sequence[int], actions: Array, keys: Sequence[StepKey], looks: Sequence[bool]) -> TimeStep:
+        return self.step(slots, actions * np.asarray(looks, dtype=np.float32)[:, None], keys)
+
+
 @pytest.mark.parametrize(
     ("factory", "sentence"),
     [
+        (MovesOnlyWhenLookedAt, "What is not looked at goes on as what is, and what is looked at is all there"),
         (ReturnsItsBuffer, "Returned arrays share memory with nothing"),
         (HidesGlobalNoise, "No global random generator is drawn from"),
         (HidesItsGenerator, "An episode is a function of its start, actions and keys alone"),
@@ -578,9 +586,17 @@ class BindsToAnything(ToyExpert):
         return self
 
 
+class LooksUnasked(ToyExpert):
+    """Says that it reads nothing, and reads."""
+
+    def due(self, memory: Memory) -> np.ndarray:
+        return np.zeros(4, dtype=bool)
+
+
 @pytest.mark.parametrize(
     ("factory", "sentence"),
     [
+        (LooksUnasked, "Rows that it says are not due act the same whatever they are shown"),
         (Remembers, "The same arguments give the same action, in this policy and in a fresh one"),
         (Meddles, "Acting does not modify its arguments"),
         (NormalisesBatch, "A row does not depend on who shares the batch, in which order, or how many"),

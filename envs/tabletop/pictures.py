@@ -56,15 +56,18 @@ class Pictures:
             return ""
         return f"cameras={','.join(self._cameras)} size={self._size} profile={self._profile}"
 
-    def images(self, records: np.ndarray) -> dict[str, np.ndarray]:
-        """Observation key -> uint8 ``[n, size, size, 3]`` of ``records``, for the configured cameras."""
+    def images(self, records: np.ndarray, looks: Sequence[bool]) -> dict[str, np.ndarray]:
+        """Observation key -> uint8 ``[n, size, size, 3]`` of ``records``, for the configured cameras.
+
+        Rows without ``looks`` are left black.
+        """
         if not self._cameras:
             return {}
         shape = (len(records), self._size, self._size, 3)
         images = {f"image_{camera}": np.zeros(shape, np.uint8) for camera in self._cameras}
         renderer = self._renderer(self._size)
-        for row, record in enumerate(records):
-            self._paint(record)
+        for row in np.flatnonzero(looks):
+            self._paint(records[row])
             for camera in self._cameras:
                 images[f"image_{camera}"][row] = renderer.render(self._data, camera, self._canvas)
         return images

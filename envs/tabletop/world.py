@@ -215,11 +215,11 @@ class Tabletop(MujocoBatch):
             target = state[..., place]
             target[...] = np.reshape(value, target.shape)
 
-    def _time_step(self, records: np.ndarray, failures: dict[int, str]) -> TimeStep:
+    def _time_step(self, records: np.ndarray, failures: dict[int, str], looks: Sequence[bool]) -> TimeStep:
         count, physics = len(records), records["physics"]
         state = records["state"].copy()
         return TimeStep(
-            {"state": state, "proprio": state[:, : self._proprio_size].copy(), **self._pictures.images(records)},
+            {"state": state, "proprio": state[:, : self._proprio_size].copy(), **self._pictures.images(records, looks)},
             reward=records["reward"].copy(),
             terminated=np.zeros(count, dtype=bool),
             truncated=np.zeros(count, dtype=bool),

@@ -57,7 +57,8 @@ class BehaviourCloning:
         device: str | torch.device = "cpu",
         stored: str = "float32",
     ):
-        self.network = network.to(device).to(memory_format=torch.channels_last)
+        channels_last: Any = network.to(device)
+        self.network: ChunkNetwork = channels_last.to(memory_format=torch.channels_last)
         self.data = data
         self.recipe = recipe
         self.folder = folder
@@ -90,7 +91,7 @@ class BehaviourCloning:
         batches: Iterator[Batch] = self.data.batches(recipe.batch_size, self.step)
         began, losses = time.perf_counter(), []
         while self.step < until:
-            losses.append(self._advance(next(batches)))
+            losses.append(self.advance(next(batches)))
             self.step += 1
             ending = self.step == until
             if self.step % 50 == 0 or ending:
@@ -106,7 +107,8 @@ class BehaviourCloning:
                     log(self.step, judge(self.folder))
                 began = time.perf_counter()
 
-    def _advance(self, batch: Batch) -> float:
+    def advance(self, batch: Batch) -> float:
+        """One step on a batch; returns the loss. ``FloatingPointError`` if that is not finite."""
         recipe = self.recipe
         for group in self._optimiser.param_groups:
             group["lr"] = recipe.learning_rate * schedule(self.step, recipe.warmup, recipe.steps)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from importlib import import_module
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,28 @@ def save(folder: Path, network: ChunkNetwork, origin: Mapping[str, Any], stored:
         os.replace(folder / f"{name}.tmp", folder / name)
 
 
+def located(place: str | Path) -> Path:
+    """The folder of a checkpoint: ``place`` itself, or the one that is shipped under that name."""
+    folder = Path(place)
+    if (folder / "config.json").is_file():
+        return folder
+    shipped = _shipped()
+    if str(place) in shipped:
+        return shipped[str(place)]
+    raise ConfigError(
+        f"{folder} is no checkpoint (it has no config.json); `simeval train` writes one, and these are shipped: "
+        f"{', '.join(shipped) or 'none'}"
+    )
+
+
+def _shipped() -> dict[str, Path]:
+    root = Path(str(resources.files("assets"))) / "policies"
+    return {path.parent.name: path.parent for path in sorted(root.glob("*/config.json"))}
+
+
 def load(folder: Path) -> ChunkNetwork:
     """The network of a checkpoint, in evaluation mode on the CPU; ``ConfigError`` says what does not fit."""
+    folder = located(folder)
     config = _config(folder)
     try:
         features = Features.from_json(config["features"])
@@ -105,8 +125,6 @@ def content_hash(folder: Path) -> str:
 
 def _config(folder: Path) -> Mapping[str, Any]:
     path = folder / "config.json"
-    if not path.is_file():
-        raise ConfigError(f"{folder} is no checkpoint (it has no config.json); `simeval train` writes one")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

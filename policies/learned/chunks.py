@@ -23,16 +23,29 @@ class NetworkChunks(ChunkModel):
     ``threads``: threads of torch on the CPU, on which low bits depend, so it is part of the fingerprint. ``samples``:
     chunks drawn per observation; the first is executed, and the others give ``disagreement``, the standard deviation
     over samples of an action, averaged over the chunk, in units of the demonstrations' standard deviation.
+    ``temperature`` scales the noise: at 0 a flow goes to the middle of what it could have drawn. A network with
+    densities states them for temperature 1, and takes no other.
     """
 
     def __init__(
-        self, folder: str | Path, device: str = "cpu", threads: int = 1, samples: int = 1, compile: bool = False
+        self,
+        folder: str | Path,
+        device: str = "cpu",
+        threads: int = 1,
+        samples: int = 1,
+        compile: bool = False,
+        temperature: float = 1.0,
     ):
-        self._folder = Path(folder)
+        self._folder = checkpoint.located(folder)
         self._network: ChunkNetwork = checkpoint.load(self._folder)
         self._device = device_named(device)
         self._threads = whole("threads", threads)
         self._samples = whole("samples", samples)
+        if not (np.isfinite(temperature) and temperature >= 0):
+            raise ConfigError(f"temperature is a number from 0 on; received {temperature!r}")
+        if temperature != 1 and self._network.has_density:
+            raise ConfigError(f"{folder} has densities, which are those of temperature 1; received {temperature!r}")
+        self._temperature = float(temperature)
         self._network.to(self._device)
         self._predict: Any = torch.compile(self._network.predict) if compile else self._network.predict
         features = self._network.features
@@ -44,7 +57,7 @@ class NetworkChunks(ChunkModel):
         place = f"cpu threads={threads}" if self._device.type == "cpu" else f"{self._device.type} bf16"
         self.fingerprint = (
             f"{self._network.kind} {checkpoint.content_hash(self._folder)} {place} samples={samples} "
-            f"torch={torch.__version__}" + (" compiled" if compile else "")
+            f"temperature={self._temperature:g} torch={torch.__version__}" + (" compiled" if compile else "")
         )
 
     def check(self, spec: WorldSpec) -> None:
@@ -63,6 +76,7 @@ class NetworkChunks(ChunkModel):
         noise = torch.from_numpy(
             standard_normal(keys, (self._samples, *network.noise_shape), "chunk").astype(np.float32)
         ).to(self._device)
+        noise = self._temperature * noise
         torch.set_num_threads(self._threads)
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
             drawn = [self._predict(inputs, noise[:, sample]) for sample in range(self._samples)]

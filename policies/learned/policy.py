@@ -16,12 +16,13 @@ def learned(
     threads: int = 1,
     samples: int = 1,
     compile: bool = False,
+    temperature: float = 1.0,
 ) -> Policy:
     """A trained policy: the first ``execute`` actions of each chunk, or with none their mean (ACT's ensembling).
 
     ``batch_size`` rows are always sent together (padded); it and ``threads`` belong to the policy's fingerprint, since
     low bits depend on them. Actions that leave the space are clipped to it. See ``NetworkChunks`` for the rest.
     """
-    model = NetworkChunks(checkpoint, device, threads, samples, compile)
+    model = NetworkChunks(checkpoint, device, threads, samples, compile, temperature)
     chunks = Ensembled(model, batch_size) if execute is None else Chunked(model, execute, batch_size)
     return Clipped(chunks)

@@ -192,6 +192,23 @@ def ignores_neighbours(bench: PolicyBench) -> str:
     return "1 to 4 rows, reordered"
 
 
+def reads_when_due(bench: PolicyBench) -> str:
+    """Rows that it says are not due act the same whatever they are shown."""
+    hidden = 0
+    for index, moment in enumerate(bench.moments):
+        due = bench.policy.due(copied(moment.memory))
+        if due is None:
+            continue
+        if np.shape(due) != (_BATCH,) or np.asarray(due).dtype != np.bool_:
+            raise Violation(f"step {index}: due must be {_BATCH} booleans; it is {due!r}")
+        observation = copied(moment.observation)
+        for value in observation.values():
+            value[~due] = np.zeros_like(value[~due])
+        hidden += int((~due).sum())
+        _require_same(replace(moment, observation=observation), bench.policy, f"step {index}, not due and shown zeros")
+    return f"{hidden} of {_BATCH * len(bench.moments)} rows read nothing" if hidden else "every row reads"
+
+
 def leaves_arguments(bench: PolicyBench) -> str:
     """Acting does not modify its arguments."""
     for index, moment in enumerate(bench.moments):
@@ -277,6 +294,7 @@ _CHECKS: tuple[Callable[[PolicyBench], str], ...] = (
     returns_declared_shapes,
     same_key_same_action,
     ignores_neighbours,
+    reads_when_due,
     leaves_arguments,
     memory_is_value,
     memory_survives_bytes,

@@ -19,8 +19,11 @@ from simeval.testing.checks import (
     take_row,
     world_stream,
 )
-from simeval.types import Snapshot, Start, TimeStep
+from simeval.types import Snapshot, Start, TimeStep, is_picture
 from simeval.world import World
+
+_UNSEEN = 10
+"""Steps without a look."""
 
 
 def declares_itself(bench: Bench) -> str:
@@ -219,6 +222,27 @@ def refuses_foreign(bench: Bench) -> str:
         require_equal([row, *episode.rows[fork_step(episode) + 1 :]], [row, *tail], "after the refusal")
         return str(error)[:100]
     raise Violation("a snapshot with another fingerprint was restored")
+
+
+def advances_unseen(bench: Bench) -> str:
+    """What is not looked at goes on as what is, and what is looked at is all there."""
+    episode = bench.episodes[0]
+    fork = fork_step(episode)
+    advance(bench.world, 0, episode, fork)
+    bench.world.fork(0, [1])
+    pictures = [key for key, space in bench.world.observation_space.items() if is_picture(space)]
+    for step in range(fork, min(episode.length, fork + _UNSEEN)):
+        looks = [False, step % 2 == 0]
+        actions, keys = np.repeat(episode.actions[step][None], 2, axis=0), [episode.stream.key(step + 1)] * 2
+        result = bench.world.advance([0, 1], actions, keys, looks)
+        for row, look in enumerate(looks):
+            hidden = () if look else tuple(f"observation/{key}" for key in pictures)
+            expected, seen = (
+                {name: value for name, value in each.items() if name not in hidden}
+                for each in (episode.rows[step + 1], take_row(result, row))
+            )
+            require_equal([expected], [seen], f"advanced to step {step + 1} {'looked at' if look else 'unseen'}")
+    return f"without {', '.join(pictures)}" if pictures else "it has no pictures to leave out"
 
 
 def renders(bench: Bench) -> str:

@@ -35,6 +35,7 @@ _CHECKS: tuple[Callable[[Bench], str], ...] = (
     exactness.no_global_random,
     perturbations_act,
     perturbations_end,
+    interface.advances_unseen,
     interface.renders,
     interface.closes_twice,
 )
