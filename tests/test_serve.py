@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import json_numpy
@@ -20,6 +21,7 @@ from openpi_client.websocket_client_policy import WebsocketClientPolicy
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from simeval import Run
 from simeval.cli import main
 from simeval.errors import ConfigError, UnsupportedError
 from simeval.serve.batching import Batcher, Stopped
@@ -80,6 +82,7 @@ def test_what_openpis_client_is_told_of_a_mistake_names_what_the_policy_reads() 
                 r"lacks 'state'.*reads 'state' float64 \(12,\).*received: prompt, states",
             ),
             (observation() | {"state": STATE[:5]}, r"'state' is float64 \(5,\); expected 'state' float64 \(12,\)"),
+            (observation() | {"state": [[1], [1, 2]]}, "'state' is no array"),
             (observation() | {"prompt": 3}, "'prompt' is text"),
             (observation(noise_key="soon"), "noise_key is text as in '17:policy:42'"),
             (observation(memory={}), "memory has .*expected the parts"),
@@ -307,20 +310,25 @@ def test_a_configuration_that_cannot_be_served_is_refused_in_one_line(capsys: py
 
 
 @pytest.mark.slow
-def test_the_command_serves_until_it_is_told_to_stop() -> None:
+def test_the_command_serves_a_run_of_another_process_until_it_is_told_to_stop(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "simeval", "serve", "policy=expert", "world.task=reach", "serve.port=0"]
+    study = ["world.task=reach", "world.num_slots=2", "protocol.episodes=2", "report.videos=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             process.stdout.readline()
             address = re.search(r"ws://\S+(?=:)", process.stdout.readline())
             assert address is not None
-            openpi = client(address.group())
-            fields = openpi.get_server_metadata()["observation"]
-            seen = {name: np.zeros(field["shape"], field["dtype"]) for name, field in fields.items()}
-            assert openpi.infer({**seen, "prompt": "bring the gripper down over the yellow zone"})["actions"].ndim == 2
+            assert client(address.group()).get_server_metadata()["horizon"] == 0
+            served = ["policy=openpi", f"policy.url={address.group()}", "policy.execute=null"]
+            assert main(["run", *study, *served, f"run.dir={tmp_path / 'served'}"]) == 0
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
             assert "stopping" in process.stdout.read()
         finally:
             process.kill()
+    assert main(["run", *study, "policy=expert", f"run.dir={tmp_path / 'here'}"]) == 0
+    here, there = ({e.rollout.start.seed: e for e in Run(tmp_path / name)} for name in ("here", "served"))
+    assert here.keys() == there.keys()
+    for seed, episode in here.items():
+        np.testing.assert_array_equal(episode.action, there[seed].action)

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from simeval.errors import ConfigError, unknown
 from simeval.serve.messages import MessageError, pack
 from simeval.serve.service import PolicyService, Request, Session
@@ -88,7 +86,7 @@ class _RoboArena(Conversation):
         endpoint = message.get("endpoint") if isinstance(message, Mapping) else None
         if endpoint not in ("infer", "reset"):
             raise MessageError(f"a message is a map whose 'endpoint' is 'infer' or 'reset'; received {endpoint!r}")
-        name = str(np.asarray(message.get("session_id", "")).tolist())
+        name = str(message.get("session_id", ""))
         if endpoint == "reset":
             self._sessions.pop(name, None)
             return "reset successful"

@@ -61,8 +61,9 @@ def _handler(service: PolicyService, batcher: Batcher, api_key: str | None) -> t
                 self._reply(HTTPStatus.NOT_FOUND, "post an observation to /act\n", "text/plain")
 
         def do_POST(self) -> None:
-            length = int(self.headers.get("Content-Length", "-1"))
-            if not 0 <= length <= _LARGEST:
+            given = self.headers.get("Content-Length", "")
+            length = int(given) if given.isdecimal() else _LARGEST + 1
+            if length > _LARGEST:
                 self.close_connection = True
                 self._reply(HTTPStatus.LENGTH_REQUIRED, "a Content-Length of at most 64 MiB\n", "text/plain")
                 return

@@ -230,8 +230,15 @@ def _horizon(first: PolicyStep, space: gymnasium.spaces.Box) -> int:
     return chunk.shape[1] if np.array_equal(executed, np.asarray(first.action).astype(space.dtype)) else 0
 
 
+def _array(given: Any, what: str) -> np.ndarray:
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise MessageError(f"{what} is no array ({error})") from error
+
+
 def _value(field: Field, given: Any) -> np.ndarray:
-    value = np.asarray(given)
+    value = _array(given, f"observation {field.name!r}")
     if value.shape != field.shape or not np.can_cast(value.dtype, field.dtype, "same_kind"):
         raise MessageError(f"observation {field.name!r} is {value.dtype} {value.shape}; expected {field}")
     return value.astype(field.dtype)
@@ -246,7 +253,7 @@ def _check_memory(expected: Memory, given: Any, where: str) -> None:
         if isinstance(value, Mapping):
             _check_memory(value, given[name], f"{where}/{name}")
             continue
-        array = np.asarray(given[name])
+        array = _array(given[name], f"{where}/{name}")
         if array.dtype != value.dtype or array.shape != value.shape:
             raise MessageError(
                 f"{where}/{name} is {array.dtype} {array.shape}; expected {value.dtype} {value.shape}, see the metadata"
