@@ -26,12 +26,16 @@ class Doomed(Policy):
     """Counts its own steps; ends its process at the third step of an episode: once, where ``once`` is a folder."""
 
     observation_keys = ("proprio",)
+    batch_size = 3
 
     def __init__(self, once: str | None = None):
         self._once = None if once is None else Path(once)
 
     def initial_memory(self, n: int) -> Memory:
         return {"inner": {"steps": np.zeros(n, np.int64)}}
+
+    def due(self, memory: Memory) -> np.ndarray:
+        return memory["inner"]["steps"] > 0
 
     def act(
         self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]

@@ -51,6 +51,7 @@ class HostedPolicy(Policy):
                 "a policy that reads the World's snapshot cannot be hosted; leave its host.python out"
             )
         self.conventions = conventions_from_plain(declared["conventions"])
+        self.batch_size = declared["batch_size"]
         self._fingerprint = declared["fingerprint"]
 
     def bind(self, spec: WorldSpec) -> Policy:
@@ -73,6 +74,11 @@ class HostedPolicy(Policy):
     def initial_memory(self, n: int) -> Memory:
         """See ``Policy.initial_memory``."""
         return self._link.ask("initial_memory", self._spec, {"n": n}, {})
+
+    def due(self, memory: Memory) -> np.ndarray | None:
+        """See ``Policy.due``."""
+        plain, arrays = taken_apart(memory)
+        return self._link.ask("due", self._spec, {"memory": plain}, arrays)["due"]
 
     def act(
         self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]

@@ -37,6 +37,8 @@ class PolicyService:
         policy = self._bound[arguments["policy"]]
         if method == "initial_memory":
             return taken_apart(policy.initial_memory(arguments["n"]))
+        if method == "due":
+            return taken_apart({"due": policy.due(put_together(arguments["memory"], arrays))})
         if method == "act":
             given = put_together(arguments["given"], arrays)
             keys = keys_from_plain(arguments["keys"])
@@ -63,6 +65,7 @@ def _declared(policy: Policy) -> dict[str, Any]:
     return {
         "observation_keys": list(policy.observation_keys),
         "fingerprint": policy.fingerprint,
+        "batch_size": policy.batch_size,
         "conventions": conventions_to_plain(policy.conventions),
     }
 
