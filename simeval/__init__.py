@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from simeval.conventions import Conventions
     from simeval.episode import Episode
     from simeval.errors import SimevalError
     from simeval.evaluation import evaluate
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from simeval.wrappers import Delegate
 
 _HOME = {
+    "simeval.conventions": "Conventions",
     "simeval.episode": "Episode",
     "simeval.errors": "SimevalError",
     "simeval.evaluation": "evaluate",
@@ -46,6 +48,7 @@ _HOME = {
 """Module -> the public names that it defines. They load when they are used, so that a bare worker stays light."""
 
 __all__ = [
+    "Conventions",
     "Delegate",
     "Engine",
     "Episode",

@@ -83,9 +83,11 @@ class Conventions:
         for name, value in data.items():
             if name not in NAMES:
                 raise unknown("convention", name, NAMES)
+            if value is None:
+                continue
             if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, _NUMBERS[name])):
                 raise ConfigError(f"the convention {name} is a number; received {value!r}")
-            if name in ("image_processing", *CHOICES) and value is not None and not isinstance(value, str):
+            if name in ("image_processing", *CHOICES) and not isinstance(value, str):
                 raise ConfigError(f"the convention {name} is a word; received {value!r}")
         return cls(**data, settings=settings or {})
 

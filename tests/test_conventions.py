@@ -177,6 +177,9 @@ def test_conventions_survive_json_and_presets_may_be_changed() -> None:
     assert changed == replace(PRESETS["libero_openpi"], image_size=(256, 256), rotation="wxyz")
     assert Conventions.from_json(json.loads(json.dumps(changed.to_json()))) == changed
     assert UNDECLARED.to_json() == {}
+    assert read_conventions({"preset": "libero_openpi", "gripper": None, "action_dim": None}) == replace(
+        PRESETS["libero_openpi"], gripper=None, action_dim=None
+    )
 
 
 def trained(run: Run, folder: Path) -> Path:
