@@ -105,7 +105,9 @@ class VisionLanguageAction(ChunkNetwork):
         said = (words * shown).sum(1) / shown.sum(1)
         parts = [words]
         for eye, image in zip(self.eyes, inputs.images.values(), strict=True):
-            parts.append(eye(image.to(said.dtype) / 127.5 - 1, said))
+            tokens, pointed = eye(image.to(said.dtype) / 127.5 - 1, said, words)
+            parts.append(tokens)
+            parts[0] = parts[0] + pointed
         if self.features.numbers:
             parts.append(self.body(self.number_statistics(inputs.numbers))[:, None])
         x = torch.cat(parts, 1)

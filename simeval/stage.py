@@ -71,8 +71,8 @@ class Stage:
         self._memory: dict[str, Memory] = {}
         self._guard = WorldGuard(world)
         self._acted: set[str] = set()
-        paths = [f"observation/{key}" for key, space in world.observation_space.items() if is_picture(space)]
-        self._unrecorded_pictures = bool(paths) and not any(keep(path) for path in paths)
+        self._pictures = {key for key, space in world.observation_space.items() if is_picture(space)}
+        self._pictures_recorded = any(keep(f"observation/{key}") for key in self._pictures)
 
     def submit(self, program: Program) -> None:
         """Queue a program; it begins when a slot comes free."""
@@ -117,11 +117,12 @@ class Stage:
     def _looks(self, lanes: Sequence[Lane]) -> list[bool]:
         """Whether what each lane observes after its next step is looked at, or recorded."""
         looks = np.ones(len(lanes), dtype=bool)
-        if self._unrecorded_pictures:
+        if self._pictures and not self._pictures_recorded:
             row = {lane.slot: index for index, lane in enumerate(lanes)}
             staying = (lane for lane in lanes if lane.recording or lane.step + 1 < lane.until)
             for name, group in _by_policy(staying).items():
-                looks[[row[lane.slot] for lane in group]] = self._due(name, group)
+                reads = not self._pictures.isdisjoint(self.policies[name].observation_keys)
+                looks[[row[lane.slot] for lane in group]] = self._due(name, group) if reads else False
         return looks.tolist()
 
     def _alive(self, lanes: Sequence[Lane]) -> list[Lane]:

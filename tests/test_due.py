@@ -83,6 +83,13 @@ def test_pictures_that_nobody_looks_at_are_not_drawn_and_change_nothing(slots: i
     assert looked - len(found) <= world.drawn <= looked
 
 
+def test_no_picture_is_drawn_after_the_first_for_a_policy_that_reads_none() -> None:
+    world = Watched(ToySimulator(num_slots=4, cameras=("top",), image_size=32))
+    found = episodes(world, toy_policies()["expert"], pictures=False)
+    assert world.drawn == 0
+    assert world.stepped == sum(episode.length for episode in found) > 0
+
+
 def test_pictures_that_are_recorded_are_all_drawn() -> None:
     world = Watched(ToySimulator(num_slots=4, cameras=("top",), image_size=32))
     found = episodes(world, Clipped(Chunked(Seeing(), execute=4, batch_size=4)), pictures=True)

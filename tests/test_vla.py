@@ -144,7 +144,7 @@ def test_the_flow_learns_where_the_data_are() -> None:
     generator = torch.Generator().manual_seed(0)
     optimiser = torch.optim.Adam(made.parameters(), 3e-3)
     target = torch.tensor([0.3, -0.2]).expand(16, 4, 2)
-    for _ in range(60):
+    for _ in range(120):
         optimiser.zero_grad()
         loss = made.loss(inputs(16), target, generator)
         loss.backward()

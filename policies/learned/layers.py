@@ -32,45 +32,60 @@ class FilmBlock(nn.Module):
 
 
 class Eye(nn.Module):
-    """A camera's images as tokens under an instruction: patches of a small residual network, and keypoints.
+    """A camera's images as tokens under an instruction: patches of a small residual network, keypoints, and pointers.
 
-    Keypoints are the expected positions of feature maps (spatial softmax; Levine et al. 2016), which place things more
-    finely than patches do.
+    A keypoint is the expected position of a feature map (spatial softmax; Levine et al. 2016), which places a thing
+    more finely than patches do; its token also says what is seen there, so that a word can find its thing by attention.
+    A pointer is where a word looks: the position and features under the word's own attention to the picture, whose
+    keys hold the plain colours beside what is learned.
     """
 
-    def __init__(self, side: int, width: int, dim: int, keypoints: int = 32):
+    def __init__(self, side: int, width: int, dim: int, keypoints: int = 16):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, width, 6, 4, 1), nn.GroupNorm(8, width), nn.SiLU())
         self.fine = FilmBlock(width, 2 * width, 1, dim)
         self.middle = FilmBlock(2 * width, 4 * width, 2, dim)
         self.coarse = FilmBlock(4 * width, 4 * width, 2, dim)
-        self.keypoints = nn.Conv2d(2 * width, keypoints, 1)
-        self.from_keypoints = nn.Linear(2 * keypoints, dim)
         self.from_patches = nn.Linear(4 * width, dim)
+        there = 2 * width + 5
+        self.maps = nn.Conv2d(2 * width, keypoints, 1)
+        self.from_keypoints = nn.Linear(there, dim)
+        self.colours = nn.Sequential(nn.Conv2d(3, width, 1), nn.SiLU(), nn.Conv2d(width, 2 * width, 1))
+        self.seen = nn.Conv2d(2 * width, 2 * width, 1)
+        self.sought = nn.Linear(dim, 2 * width)
+        self.sharpness = nn.Parameter(torch.tensor(math.log(10.0)))
+        self.from_pointers = nn.Linear(there, dim)
         with torch.no_grad():
             zeros = torch.zeros(1, dim)
-            self.patches = math.prod(
-                self.coarse(
-                    self.middle(self.fine(self.stem(torch.zeros(1, 3, side, side)), zeros), zeros), zeros
-                ).shape[2:]
-            )
-        self.place = nn.Parameter(0.02 * torch.randn(1, self.patches, dim))
+            fine = self.fine(self.stem(torch.zeros(1, 3, side, side)), zeros)
+            self.patches = math.prod(self.coarse(self.middle(fine, zeros), zeros).shape[2:])
+        down, right = (torch.linspace(-1, 1, size) for size in fine.shape[2:])
+        grid = torch.stack(torch.meshgrid(down, right, indexing="ij"))
+        self.register_buffer("grid", grid[None], persistent=False)
+        self.place = nn.Parameter(0.02 * torch.randn(1, self.patches + keypoints, dim))
+
+    grid: torch.Tensor
 
     @property
     def tokens(self) -> int:
         """Tokens of an image."""
-        return self.patches + 1
+        return self.place.shape[1]
 
-    def forward(self, image: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
-        """Tokens [n, tokens, dim] of images [n, 3, side, side] in -1..1 under ``condition`` [n, dim]."""
+    def forward(
+        self, image: torch.Tensor, condition: torch.Tensor, words: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens [n, tokens, dim] of images [n, 3, side, side] in -1..1 under ``condition`` [n, dim], and what each of
+        the ``words`` [n, W, dim] points at [n, W, dim]."""
         fine = self.fine(self.stem(image), condition)
-        maps = self.keypoints(fine)
-        weight = maps.flatten(2).float().softmax(-1).view_as(maps)
-        down, right = (torch.linspace(-1, 1, size, device=image.device) for size in maps.shape[2:])
-        points = torch.cat([(weight.sum(3) * down).sum(2), (weight.sum(2) * right).sum(2)], 1)
-        coarse = self.coarse(self.middle(fine, condition), condition)
-        patches = self.from_patches(coarse.flatten(2).transpose(1, 2)) + self.place
-        return torch.cat([patches, self.from_keypoints(points)[:, None]], 1)
+        patches = self.from_patches(self.coarse(self.middle(fine, condition), condition).flatten(2).transpose(1, 2))
+        colour = functional.adaptive_avg_pool2d(image, fine.shape[2:])
+        there = torch.cat([self.grid.expand(len(fine), -1, -1, -1), colour, fine], 1).flatten(2).transpose(1, 2).float()
+        attention = self.maps(fine).flatten(2).float().softmax(-1)
+        tokens = torch.cat([patches, self.from_keypoints(attention @ there)], 1) + self.place
+        seen = functional.normalize((self.seen(fine) + self.colours(colour)).flatten(2).float(), dim=1)
+        sought = functional.normalize(self.sought(words).float(), dim=-1)
+        pointing = (self.sharpness.exp() * (sought @ seen)).softmax(-1)
+        return tokens, self.from_pointers(pointing @ there)
 
 
 class Block(nn.Module):

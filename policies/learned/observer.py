@@ -51,7 +51,9 @@ class Observer(nn.Module):
         said = (words * shown).sum(1) / shown.sum(1)
         parts = [words]
         for eye, image in zip(self.eyes, inputs.images.values(), strict=True):
-            parts.append(eye(image.to(said.dtype) / 127.5 - 1, said))
+            tokens, pointed = eye(image.to(said.dtype) / 127.5 - 1, said, words)
+            parts.append(tokens)
+            parts[0] = parts[0] + pointed
         if self.body is not None:
             parts.append(self.body(torch.cat([numbers.to(said.dtype), said], 1))[:, None])
         x = torch.cat([*parts, added.to(said.dtype)], 1)

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -20,13 +20,18 @@ from simeval.host.world import DEADLINE
 from simeval.matching import Declaring, fit
 from simeval.policy import Policy
 from simeval.protocols import Study
-from simeval.settings import positive, whole
+from simeval.settings import names, positive, whole
 from simeval.training import Trainer
 from simeval.types import canonical_json
 from simeval.world import World
 
-_NOT_ARGUMENTS = ("name", "expert", "host")
+_NOT_ARGUMENTS = ("name", "expert", "vla", "host")
 """Entries of a world's configuration that are not arguments of its class."""
+_OF_A_WORLD = {
+    "expert": "choose a policy other than policy=expert and policy=noisy_expert, such as policy=uniform",
+    "vla": "train one with `simeval train policy=vla` and name it by policy.checkpoint",
+}
+"""What a policy's configuration may take of a world's, and what to do where there is none."""
 _TRUSTED = "SIMEVAL_TRUSTED_PYTHON"
 """Environment variable: interpreters that a run folder may name, separated as in ``PATH``."""
 _named_here: set[str] = set()
@@ -170,20 +175,42 @@ def _installed_pythons() -> set[str]:
 
 
 def build_policies(config: DictConfig, worlds: Mapping[str, World]) -> dict[str, dict[str, Policy]]:
-    """World name -> policy name -> bound policy. ``${world.…}`` in a policy means the World it acts in."""
+    """World name -> policy name -> bound policy. ``${world.…}`` in a policy means the World it acts in.
+
+    A policy acts in all Worlds, or in those that its entry ``worlds`` names.
+    """
     built: dict[str, dict[str, Policy]] = {}
-    for world_name, entry in world_configs(config).items():
+    named = world_configs(config)
+    acting = {name: _worlds_of(name, entry, list(named)) for name, entry in policy_configs(config).items()}
+    for world_name, entry in named.items():
         built[world_name] = {}
         for name, policy_entry in policy_configs(config).items():
+            if world_name not in acting[name]:
+                continue
             built[world_name][name] = fit(build_policy(policy_entry, entry, name), worlds[world_name].spec)
+        if not built[world_name]:
+            raise ConfigError(f"no policy acts in world {world_name!r}; name it in the worlds of one, or drop it")
     return built
+
+
+def _worlds_of(name: str, entry: DictConfig, known: Sequence[str]) -> tuple[str, ...]:
+    only: Any = entry.get("worlds")
+    if only is None:
+        return tuple(known)
+    given: Any = OmegaConf.to_container(only) if OmegaConf.is_config(only) else only
+    chosen = names(f"policies.{name}.worlds", given)
+    for world in chosen:
+        if world not in known:
+            raise unknown(f"world of policy {name!r}", world, known)
+    return chosen
 
 
 def build_policy(entry: DictConfig, world_entry: DictConfig, name: str) -> Policy:
     """One policy for one World's configuration, not yet bound."""
-    if "${world.expert}" in str(OmegaConf.to_container(entry, resolve=False)) and world_entry.get("expert") is None:
-        world_name = world_entry.get("name", "world")
-        raise ConfigError(f"world {world_name!r} has no expert of its own; choose another policy than {name!r}")
+    unresolved = str(OmegaConf.to_container(entry, resolve=False))
+    for own, hint in _OF_A_WORLD.items():
+        if f"${{world.{own}}}" in unresolved and world_entry.get(own) is None:
+            raise ConfigError(f"world {world_entry.get('name', 'world')!r} has no {own} of its own; {hint}")
     arguments = _policy_arguments(entry, world_entry)
     said = arguments.pop("conventions", None)
     policy = _maybe_hosted(arguments, f"policy {name!r}")
@@ -214,7 +241,7 @@ def _slotless(value: Any) -> Any:
 
 def _policy_arguments(entry: DictConfig, world_entry: DictConfig) -> dict[str, Any]:
     values = resolved(OmegaConf.create({"world": world_entry, "policy": entry}))["policy"]
-    return {key: value for key, value in values.items() if key != "name"}
+    return {key: value for key, value in values.items() if key not in ("name", "worlds")}
 
 
 def build_study(config: DictConfig) -> Study:
