@@ -41,9 +41,15 @@ def lerobot_policy(
     ``checkpoint``: a folder with ``config.json``, ``model.safetensors`` and the processors
     (``…/checkpoints/last/pretrained_model``), or a hub repository ``owner/name`` at ``revision``. ``execute``: how many
     actions of each chunk are executed; by default as the checkpoint says, its temporal ensembling included.
-    ``batch_size`` rows are always sent together (padded). Actions that leave the space are clipped to it. See
-    ``LeRobotChunks`` for the rest.
+    ``batch_size`` rows are always sent together (padded): 1, 2 or a multiple of 4, as at others the low bits of what
+    LeRobot's diffusion policy says of a row depend on its place in the batch. Actions that leave the space are clipped
+    to it. See ``LeRobotChunks`` for the rest.
     """
+    if whole("batch_size", batch_size) > 2 and batch_size % 4:
+        raise ConfigError(
+            f"batch_size is 1, 2 or a multiple of 4; received {batch_size}, at which low bits of an action may "
+            "depend on its place in the batch"
+        )
     model = LeRobotChunks(checkpoint, observation or {}, device, threads, revision)
     chunks: Policy
     if execute is None and model.ensembling is not None:

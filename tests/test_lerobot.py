@@ -14,6 +14,7 @@ from gymnasium import spaces
 from hosted_policies import Doomed
 
 from policies.history import History
+from policies.lerobot import lerobot_policy
 from policies.torch_noise import keyed_noise
 from simeval import Run
 from simeval.errors import ConfigError, SimevalError, TraceError, UnsupportedError
@@ -355,12 +356,16 @@ def test_a_checkpoint_that_is_not_whole_is_refused(made: tuple[Path, dict[str, n
     assert "of type 'tdmpc', which keeps a state of its own" in said["kind"]
 
 
+def test_batches_in_which_a_rows_place_would_matter_are_refused(tmp_path: Path) -> None:
+    for size in (3, 6, 7):
+        with pytest.raises(ConfigError, match=f"1, 2 or a multiple of 4; received {size}"):
+            lerobot_policy(str(tmp_path), batch_size=size)
+
+
 def test_without_lerobot_the_policy_says_how_to_get_it(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     try:
         import lerobot  # noqa: F401
     except ModuleNotFoundError:
-        from policies.lerobot import lerobot_policy
-
         with pytest.raises(SimevalError, match=r"pip install lerobot==0\.4\.4 .*make lerobot.*policy\.host\.python"):
             lerobot_policy(str(tmp_path))
