@@ -1,9 +1,12 @@
 """Certifies the forks of every suite that is installed here, task by task, and prints the table of docs/worlds.md.
 
     python benchmarks/certificates.py [--suites metaworld robosuite …] [--steps 500] [--write docs/worlds.md]
+                                      [--parts certificates.jsonl]
 
-``--write`` replaces the rows of the suites that were certified in the table of that file, between its two markers. The
-last line is one JSON object: suite -> median time of a fork [µs].
+``--write`` replaces the rows of the suites that were certified in the table of that file, between its two markers,
+whenever another World of theirs is done. With ``--parts`` each World's certificate is appended to that file, and those
+already in it are taken from there: a run that was stopped goes on. Remove the file after a change of code or versions.
+The last line is one JSON object: suite -> median time of a fork [µs].
 """
 
 import argparse
@@ -13,14 +16,15 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 from simeval.cli.build import build_policy, build_world, resolved, world_configs
 from simeval.cli.compose import compose_config
 from simeval.errors import SimevalError
-from simeval.testing import Certificate, certify
+from simeval.testing import Certificate, Check, Cost, certify
+from simeval.world import World
 
 BEGIN, END = "<!-- certificates -->", "<!-- end of certificates -->"
 HEAD = (
@@ -51,11 +55,17 @@ DM_CONTROL = (
     *("point_mass-easy", "quadruped-run", "quadruped-escape", "reacher-hard", "stacker-stack_2", "swimmer-swimmer6"),
     *("walker-walk", "dog-run", "lqr-lqr_2_1"),
 )
-LIBERO = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
+LIBERO = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90", "libero_goal_swap")
+OTHERWISE = (
+    *(("Lift", f"world.controller={name}") for name in ("OSC_POSITION", "JOINT_POSITION", "JOINT_TORQUE", "IK_POSE")),
+    *(("Lift", f"world.robots={name}") for name in ("Sawyer", "UR5e", "GR1ArmsOnly")),
+    *(("TwoArmLift", f"world.robots={name}") for name in ("Baxter", "GR1ArmsOnly")),
+)
 SUITES: dict[str, list[tuple[str, ...]]] = {
     "tabletop": [("world=tabletop",)],
     "Meta-World": [("world=metaworld",)],
     "robosuite": [("world=robosuite", f"world.task={task}") for task in ROBOSUITE],
+    "robosuite, other controllers and robots": [("world=robosuite", f"world.task={t}", how) for t, how in OTHERWISE],
     "LIBERO": [("world=libero", f"world.suite={suite}", "world.task=[0,1]") for suite in LIBERO],
     "Gymnasium MuJoCo v5": [("world=gymnasium", f"world.id={name}-v5") for name in GYMNASIUM],
     **{name: [("world=robotics", f"world.id={each}") for each in ids] for name, ids in ROBOTICS.items()},
@@ -93,28 +103,61 @@ class Row:
         return f"| {self.suite} | {exact} | {steps} | {' and '.join(how)} | {fork} | {size:.1f} kB | {versions} |"
 
 
-def certificates(suite: str, steps: int) -> Iterator[Certificate]:
+class Parts:
+    """The certificates made so far, by the settings of their World and the number of steps, in a file of JSON lines."""
+
+    def __init__(self, path: Path | None):
+        self._path = path
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        self._known = {key: _certificate(told) for key, told in map(json.loads, lines)}
+
+    def find(self, settings: Sequence[str], steps: int) -> Certificate | None:
+        """The certificate of that World, if it is made."""
+        return self._known.get(_key(settings, steps))
+
+    def add(self, settings: Sequence[str], steps: int, certificate: Certificate) -> None:
+        """Note it down."""
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps((_key(settings, steps), asdict(certificate))) + "\n")
+
+
+def _key(settings: Sequence[str], steps: int) -> str:
+    return " ".join((*settings, f"steps={steps}"))
+
+
+def _certificate(told: dict) -> Certificate:
+    broken = {task: tuple(Check(**check) for check in checks) for task, checks in told["broken"].items()}
+    costs = {task: Cost(**cost) for task, cost in told["costs"].items()}
+    return Certificate(**{**told, "tasks": tuple(told["tasks"]), "broken": broken, "costs": costs})
+
+
+def certificates(suite: str, steps: int, parts: Parts) -> Iterator[Certificate]:
     for settings in SUITES[suite]:
-        for entry in world_configs(compose_config("run", settings)).values():
-            expert = None if entry.get("expert") is None else partial(build_policy, entry["expert"], entry, "expert")
-            began = time.perf_counter()
-            try:
-                certificate = certify(_Factory(resolved(entry)), steps=steps, policy=expert)
-            except SimevalError as error:
-                print(f"{' '.join(settings)}: left out, {error}", file=sys.stderr)
-                continue
-            print(f"{certificate} [{time.perf_counter() - began:.0f} s]", flush=True)
-            for task, checks in certificate.broken.items():
-                for check in checks:
-                    print(f"  {task}: {check.name}: {check.detail}", flush=True)
-            yield certificate
+        if (known := parts.find(settings, steps)) is not None:
+            yield known
+            continue
+        (entry,) = world_configs(compose_config("run", settings)).values()
+        expert = None if entry.get("expert") is None else partial(build_policy, entry["expert"], entry, "expert")
+        began = time.perf_counter()
+        try:
+            certificate = certify(_Factory(resolved(entry)), steps=steps, policy=expert)
+        except SimevalError as error:
+            print(f"{' '.join(settings)}: left out, {error}", file=sys.stderr)
+            continue
+        print(f"{certificate} [{time.perf_counter() - began:.0f} s]", flush=True)
+        for task, checks in certificate.broken.items():
+            for check in checks:
+                print(f"  {task}: {check.name}: {check.detail}", flush=True)
+        parts.add(settings, steps, certificate)
+        yield certificate
 
 
 @dataclass(frozen=True)
 class _Factory:
     arguments: dict
 
-    def __call__(self, num_slots: int):
+    def __call__(self, num_slots: int) -> World:
         return build_world(self.arguments, num_slots=num_slots)
 
 
@@ -131,12 +174,19 @@ def main() -> None:
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--parts", type=Path)
     args = parser.parse_args()
-    rows = [Row(suite, found) for suite in args.suites if (found := list(certificates(suite, args.steps)))]
-    print("\n".join((*HEAD, *map(str, rows))))
-    if args.write:
-        args.write.write_text(rewritten(args.write.read_text(), rows))
-    print(json.dumps({row.suite: round(row.fork_us, 1) for row in rows}))
+    parts = Parts(args.parts)
+    rows: dict[str, Row] = {}
+    for suite in args.suites:
+        found: list[Certificate] = []
+        for certificate in certificates(suite, args.steps, parts):
+            found.append(certificate)
+            rows[suite] = Row(suite, found)
+            if args.write:
+                args.write.write_text(rewritten(args.write.read_text(), [rows[suite]]))
+    print("\n".join((*HEAD, *map(str, rows.values()))))
+    print(json.dumps({name: round(row.fork_us, 1) for name, row in rows.items()}))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,9 @@
 """A certificate says of which tasks forks are exact, and what they cost."""
 
+import importlib.util
+import sys
+from pathlib import Path
+
 import pytest
 from test_conformance import ForgetsInSnapshot, RemembersEpisodes, Toy
 
@@ -39,6 +43,22 @@ def test_a_world_whose_forks_are_not_exact_gets_no_certificate(broken: type[Toy]
     (checks,) = certificate.broken.values()
     assert {check.name for check in checks} <= set(CERTIFYING) <= set(WORLD_CHECKS)
     assert "0 of 1 tasks are exact" in str(certificate)
+
+
+def test_a_certificate_that_was_noted_down_is_found_again_by_its_world_and_number_of_steps(tmp_path: Path) -> None:
+    path = Path(__file__).parents[1] / "benchmarks" / "certificates.py"
+    spec = importlib.util.spec_from_file_location("certificates", path)
+    assert spec is not None
+    assert spec.loader is not None
+    certificates = sys.modules["certificates"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(certificates)
+    made = certify(RemembersEpisodes, tasks=TASKS[:1], steps=20)
+    certificates.Parts(tmp_path / "parts").add(("world=toy",), 20, made)
+    again = certificates.Parts(tmp_path / "parts")
+    assert again.find(("world=toy",), 20) == made
+    assert again.find(("world=toy",), 30) is None
+    assert again.find(("world=other",), 20) is None
+    assert certificates.Parts(None).find(("world=toy",), 20) is None
 
 
 def test_check_prints_the_certificate_of_the_tasks_named(capsys: pytest.CaptureFixture[str]) -> None:
