@@ -103,7 +103,7 @@ def main() -> None:
     if given.ask is not None:
         print(asyncio.run(ask(given.ask, given.requests)))
         return
-    requests, repeats = (5, 1) if given.quick else (10, 5)
+    requests, repeats = (5, 1) if given.quick else (5, 4)
     with tempfile.TemporaryDirectory() as folder:
         network(Path(folder))
         together, alone = service(Path(folder), CLIENTS), service(Path(folder), 1)
