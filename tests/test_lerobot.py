@@ -17,6 +17,8 @@ from policies.history import History
 from policies.lerobot import lerobot_policy
 from policies.torch_noise import keyed_noise
 from simeval import Run
+from simeval.cli.build import policy_identity
+from simeval.cli.compose import compose_config
 from simeval.errors import ConfigError, SimevalError, TraceError, UnsupportedError
 from simeval.export import export
 from simeval.host import HostedPolicy
@@ -354,6 +356,19 @@ def test_a_checkpoint_that_is_not_whole_is_refused(made: tuple[Path, dict[str, n
     assert "names a class to import, os.path.join; none is" in said["class"]
     assert "weights do not fit config.json" in said["weights"]
     assert "of type 'tdmpc', which keeps a state of its own" in said["kind"]
+
+
+def test_a_configuration_says_what_is_read_and_where_a_policy_runs_makes_no_difference() -> None:
+    mapping = "policy.observation={observation.images.top: image_front, observation.state: [proprio, state]}"
+    here, there = (
+        compose_config("run", ["policy=lerobot", "policy.checkpoint=x", mapping, f"policy.host.python={python}"])
+        for python in ("null", "/elsewhere/python")
+    )
+    assert here.policy.observation == {
+        "observation.images.top": "image_front",
+        "observation.state": ["proprio", "state"],
+    }
+    assert policy_identity(Window(), here.policy, here.world) == policy_identity(Window(), there.policy, there.world)
 
 
 def test_batches_in_which_a_rows_place_would_matter_are_refused(tmp_path: Path) -> None:
