@@ -187,6 +187,9 @@ def build_policies(config: DictConfig, worlds: Mapping[str, World]) -> dict[str,
         for name, policy_entry in policy_configs(config).items():
             if world_name not in acting[name]:
                 continue
+            python = host_settings(_policy_arguments(policy_entry, entry))["python"]
+            if python is not None and OmegaConf.select(config, "run.resume"):
+                print(f"note: policy {name!r} runs in {python}, as {config.run.dir} or you say", file=sys.stderr)
             built[world_name][name] = fit(build_policy(policy_entry, entry, name), worlds[world_name].spec)
         if not built[world_name]:
             raise ConfigError(f"no policy acts in world {world_name!r}; name it in the worlds of one, or drop it")
