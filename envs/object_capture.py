@@ -84,7 +84,7 @@ class ObjectCapture:
                 "a simulator of the same task, settings and package versions"
             )
         nodes, opaque = self.nodes, self.opaque
-        overwritten = {index for index, _ in state["nodes"] if nodes[index].whole}
+        overwritten = {index for index, _ in state["nodes"]}
         for index in self.watch.lively():
             if index not in overwritten:
                 nodes[index].revert(opaque)
@@ -101,6 +101,7 @@ class ObjectCapture:
         census = _Save(self, moves=Counter())
         census.run()
         self.load(_Save(self, moves=census.met).run())
+        self.watch.forget()
 
     def captured(self, value: object) -> bool:
         """Whether ``value`` is an object whose attributes are captured."""
@@ -175,6 +176,7 @@ class _Save:
         self.met: Counter[tuple[int, int]] = Counter()
         self.left: dict[int, int] = {}
         self.opaque = capture.opaque
+        self._node_of, self._constant_of = capture.node_of, capture.constant_of
         self.new: list[Any] = []
         self.seen: dict[int, tuple[Any, ...]] = {}
         self.replaced: dict[int, object] = {}
@@ -203,12 +205,11 @@ class _Save:
         return self.left.get(id(array), 0) == self.capture.referrers[id(array)]
 
     def unchanged(self, encoded: Any, counterpart: Any) -> bool:
-        return (
-            type(encoded) is tuple and encoded[0] == "node" and self.capture.node_of.get(id(counterpart)) == encoded[1]
-        )
+        return type(encoded) is tuple and encoded[0] == "node" and self._node_of.get(id(counterpart)) == encoded[1]
 
     def value(self, value: Any, counterpart: Any, where: tuple[Any, ...]) -> Any:
-        if type(value) in PLAIN or isinstance(value, np.generic):
+        kind = type(value)
+        if kind in PLAIN or isinstance(value, np.generic):
             return value
         identity, origin = id(value), id(counterpart)
         if identity != origin and not self.inside_new:
@@ -218,18 +219,18 @@ class _Save:
         known = self.seen.get(identity)
         if known is not None:
             return known
-        capture = self.capture
-        index = capture.node_of.get(identity)
+        index = self._node_of.get(identity)
         if index is not None and index not in self.replaced:
             self.referred.add(index)
             return ("node", index)
-        if identity in capture.constant_of:
-            return ("constant", capture.constant_of[identity])
-        if type(value) is np.ndarray and not self.settling:
+        constant = self._constant_of.get(identity)
+        if constant is not None:
+            return ("constant", constant)
+        if kind is np.ndarray and not self.settling:
             return self._array(value, where)
-        if capture.captured(value):
+        if self.capture.captured(value):
             return self._object(value, counterpart, where)
-        index = capture.node_of.get(origin)
+        index = self._node_of.get(origin)
         if index is not None and self._adopts(index, value, counterpart):
             self._replace(index, value)
             return self._remember(value, ("node", index))
@@ -282,7 +283,8 @@ class _Save:
             return self._append(array, ("objects", items, list(array.shape)))
         if isinstance(base, np.ndarray) and base.base is None and base.size and not base.dtype.hasobject:
             return self._remember(array, ("view", self.value(base, None, where), *_layout_in(array, base)))
-        if array.flags.c_contiguous or not array.flags.f_contiguous:
+        flags = array.flags
+        if flags.c_contiguous or not flags.f_contiguous:
             return self._append(array, ("array", array.copy()))
         return self._append(array, ("fortran", array.T.copy()))
 
@@ -324,8 +326,9 @@ class _Save:
         return index
 
     def _append(self, value: object, content: Any) -> tuple[Any, ...]:
+        reference = self.seen[id(value)] = ("new", len(self.new))
         self.new.append(content)
-        return self._remember(value, ("new", len(self.new) - 1))
+        return reference
 
     def _remember(self, value: object, reference: tuple[Any, ...]) -> tuple[Any, ...]:
         self.seen[id(value)] = reference
@@ -343,6 +346,7 @@ class _Load:
 
     def __init__(self, capture: ObjectCapture, state: Mapping[str, Any]):
         self.capture, self.state = capture, state
+        self.opaque = capture.opaque
         self.built: dict[int, Any] = {}
 
     def value(self, encoded: Any) -> Any:
@@ -368,8 +372,9 @@ class _Load:
         kind, content, *rest = self.state["new"][number]
         value: Any
         if kind == "array":
-            value = content.copy()
-        elif kind == "fortran":
+            value = self.built[number] = content.copy()
+            return value
+        if kind == "fortran":
             value = content.T.copy(order="F")
         elif kind == "generator":
             value = new_generator(content)

@@ -3,10 +3,10 @@
 import random
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import is_, methodcaller
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -35,6 +35,9 @@ class Encoder(Protocol):
 class Decoder(Protocol):
     """What turns encoded values back into values."""
 
+    opaque: Callable[[object], bool]
+    """See ``Encoder``."""
+
     def value(self, encoded: Any) -> Any:
         """The inverse of :meth:`Encoder.value`."""
 
@@ -43,8 +46,6 @@ class Node(ABC):
     """Something mutable found at the baseline, and its content then."""
 
     __slots__ = ("path", "target")
-    whole: ClassVar[bool] = True
-    """Whether ``load`` overwrites all of the content, whatever it was."""
 
     def __init__(self, path: str, target: Any):
         self.path, self.target = path, target
@@ -71,14 +72,13 @@ class Node(ABC):
 
     @abstractmethod
     def load(self, decoder: Decoder, content: Any) -> None:
-        """Put a saved difference into the content of the baseline."""
+        """Put the content of the baseline with a saved difference in place of whatever there is."""
 
 
 class Items(Node):
     """A dictionary."""
 
     __slots__ = ("base", "keys", "live", "values")
-    whole = False
 
     def __init__(self, path: str, target: Any):
         super().__init__(path, target)
@@ -102,12 +102,12 @@ class Items(Node):
         live = self.live
         return not (self._same_keys(live) and all(map(is_, live.values(), self.values)))
 
-    def revert(self, opaque: Callable[[object], bool]) -> None:
-        """See ``Node.revert``."""
+    def revert(self, opaque: Callable[[object], bool], spared: Container[Any] = ()) -> None:
+        """See ``Node.revert``; entries that are ``spared`` may be left as they are."""
         live, base = self.live, self.base
         if self._same_keys(live):
             for key, value, original in self._differing(live):
-                if not opaque(value):
+                if key not in spared and not opaque(value):
                     live[key] = original
             return
         kept = {k: v for k, v in live.items() if v is not base.get(k, _MISSING) and opaque(v)}
@@ -128,9 +128,9 @@ class Items(Node):
         for key, value, original in differing:
             if type(value) is not np.ndarray and (equal_plain(value, original) or encoder.opaque(value)):
                 continue
-            encoded = encoder.value(value, original, (self.path, key))
-            if not encoder.unchanged(encoded, original):
-                entries.append((self._key(encoder, key), encoded))
+            encoded = value if type(value) in PLAIN else encoder.value(value, original, (self.path, key))
+            if not (type(encoded) is tuple and encoded[0] == "node" and encoder.unchanged(encoded, original)):
+                entries.append((key if type(key) is str else self._key(encoder, key), encoded))
         if same_keys:
             return [entries, [], None] if entries else None
         gone = [self._key(encoder, key) for key in base if key not in live]
@@ -139,7 +139,7 @@ class Items(Node):
         return [entries, gone, order] if entries or gone or ordered else None
 
     def _same_keys(self, live: Mapping[Any, Any]) -> bool:
-        return len(live) == len(self.keys) and all(map(is_, live, self.keys))
+        return list(live) == self.keys
 
     def _differing(self, live: Mapping[Any, Any]) -> list[tuple[Any, Any, Any]]:
         rows = zip(self.keys, live.values(), self.values, strict=True)
@@ -149,10 +149,11 @@ class Items(Node):
         """See ``Node.load``."""
         entries, gone, order = content
         live = self.live
+        saved = {key if type(key) is str else decoder.value(key): value for key, value in entries}
+        self.revert(decoder.opaque, saved)
         for key in gone:
             live.pop(decoder.value(key), None)
-        for key, value in entries:
-            name = key if type(key) is str else decoder.value(key)
+        for name, value in saved.items():
             live[name] = decoder.value(value) if type(value) is tuple else value
         if order is not None:
             items = [(key, live[key]) for key in map(decoder.value, order) if key in live]
@@ -307,7 +308,8 @@ class Array(Node):
 
     def revert(self, opaque: Callable[[object], bool]) -> None:
         """See ``Node.revert``."""
-        self.target[...] = np.frombuffer(self.base, self.target.dtype).reshape(self.target.shape)
+        if self.changed():
+            self.target[...] = np.frombuffer(self.base, self.target.dtype).reshape(self.target.shape)
 
     def save(self, encoder: Encoder, source: Any) -> list[Any] | None:
         """See ``Node.save``."""
@@ -357,8 +359,12 @@ class Watch:
 
     def __init__(self, nodes: Sequence[Node]):
         self._nodes = nodes
+        self.forget()
+
+    def forget(self) -> None:
+        """Find out anew which nodes change: those that have not of late are no longer looked at one by one."""
         self._lively: dict[int, None] = {}
-        self._settle(range(len(nodes)))
+        self._settle(range(len(self._nodes)))
 
     def lively(self) -> dict[int, None]:
         """The indices, in order, of all nodes that may differ from the baseline."""
@@ -376,28 +382,32 @@ class Watch:
         arrays = [node for node in nodes if type(node) is Array]
         known = {id(node) for node in (*tables, *rows, *arrays)}
         self._tables = [node.live for node in tables]
-        self._containers = [*self._tables, *(node.target for node in rows)]
-        self._members = [*chain.from_iterable(node.keys for node in tables), *chain.from_iterable(n.base for n in rows)]
-        self._values = [*chain.from_iterable(node.values for node in tables)]
+        self._rows = [node.target for node in rows]
         self._sizes = [*(len(node.keys) for node in tables), *(len(node.base) for node in rows)]
+        self._keys = [*chain.from_iterable(node.keys for node in tables)]
+        self._values = [*chain.from_iterable(node.values for node in tables)]
+        self._members = [*chain.from_iterable(node.base for node in rows)]
         self._arrays = [node.target for node in arrays]
         self._bytes = [node.base for node in arrays]
         self._rest = [node for node in nodes if id(node) not in known]
 
     def _undisturbed(self) -> bool:
         return (
-            list(map(len, self._containers)) == self._sizes
+            [*map(len, self._tables), *map(len, self._rows)] == self._sizes
+            and list(chain.from_iterable(self._tables)) == self._keys
             and all(map(is_, chain.from_iterable(map(_VALUES, self._tables)), self._values))
-            and all(map(is_, chain.from_iterable(self._containers), self._members))
+            and all(map(is_, chain.from_iterable(self._rows), self._members))
             and list(map(_BYTES, self._arrays)) == self._bytes
             and not any(node.changed() for node in self._rest)
         )
 
 
 def equal_plain(a: Any, b: Any) -> bool:
-    """Whether two plain values, or two of numpy's scalars, are the same to the bit."""
+    """Whether two plain values, two of numpy's scalars, or two tuples of such, are the same to the bit."""
     if type(a) is not type(b):
         return False
+    if type(a) is tuple:
+        return len(a) == len(b) and all(map(equal_plain, a, b))
     if type(a) not in PLAIN:
         return isinstance(a, np.generic) and a.dtype.kind in "biuf" and a.tobytes() == b.tobytes()
     return bool(a == b) and (a != 0 or repr(a) == repr(b))  # 0.0 is not -0.0

@@ -52,8 +52,13 @@ _NOT_STATE = (
     "robosuite.utils.binding_utils",
     "robosuite.models.objects.primitive",
     "robosuite.models.objects.xml_objects",
+    "robosuite.models.robots",
+    "robosuite.models.bases",
+    "robosuite.models.tasks",
 )
-"""Thin covers of the engine's model and data, and names looked up; descriptions of objects, done with once compiled."""
+"""Thin covers of the engine's model and data, and names looked up; descriptions of objects, of robots (not of their
+grippers, which hold what they were last told) and of scenes (not of their arenas, some of which draw), done with once
+compiled."""
 _UNSTABLE = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
 
 
@@ -220,12 +225,13 @@ class _RobosuiteSimulator(Simulator):
         self._absent: dict[str, np.ndarray] = {}
         self._observe(env.reset())
         self.spaces = self._spaces()
-        cold = Capture(self._model, self._data, {"env": env}, ("robosuite",), _NOT_STATE)
+        roots = {"env": env, "arena": env.model.mujoco_arena}
+        cold = Capture(self._model, self._data, roots, ("robosuite",), _NOT_STATE)
         pristine = cold.save()
         # States are told by their difference from a capture's beginning: small from amid an episode.
         env.reset()
         env.step(np.zeros(self.spaces[1].shape))
-        self._capture = Capture(self._model, self._data, {"env": env}, ("robosuite",), _NOT_STATE, POSES)
+        self._capture = Capture(self._model, self._data, roots, ("robosuite",), _NOT_STATE, POSES)
         cold.load(pristine)
         self._pristine = self._capture.save()
 

@@ -191,6 +191,40 @@ def test_settling_joins_nothing_that_a_replacement_has_parted():
     assert arm.goal.tolist() == [5, 1, 1]
 
 
+def test_after_settling_a_part_that_was_renewed_and_then_moves_is_still_part_of_the_state():
+    first, second = Arm(seed=1), Arm(seed=1)
+    captures = capture_of(first), capture_of(second)
+    first.renew()
+    captures[0].settle()
+    first.filter.push([1, 2, 3])
+    first.active = first.grippers["right"]
+    captures[1].load(through_bytes(captures[0].save()))
+    assert second.filter.current.tolist() == [1, 2, 3]
+    assert second.active is second.grippers["right"]
+    assert described(first) == described(second)
+
+
+def test_a_tuple_made_anew_is_part_of_the_state_only_where_its_content_differs_to_the_bit():
+    arm = Arm(seed=1)
+    arm.limits = (0.0, 1)
+    capture = capture_of(arm)
+    arm.limits = tuple(iter((0.0, 1)))
+    assert capture.save()["nodes"] == []
+    for other in ((-0.0, 1), (0.0, True), (0.0, 1, 2)):
+        arm.limits = other
+        assert len(capture.save()["nodes"]) == 1
+
+
+def test_what_is_loaded_replaces_an_entry_that_changed_in_the_meantime_and_removes_the_others():
+    arm = Arm(seed=1)
+    capture = capture_of(arm)
+    arm.gain = 2.0
+    state = capture.save()
+    arm.gain, arm.count, arm.mode = 3.0, 9, Mode.GRASP
+    capture.load(state)
+    assert (arm.gain, arm.count, arm.mode) == (2.0, 0, Mode.REACH)
+
+
 def test_an_array_that_nothing_refers_to_any_more_is_no_part_of_the_state():
     arm = Arm(seed=1)
     capture = capture_of(arm)
