@@ -136,7 +136,7 @@ def _go_on(folder: Path, manifest: Manifest) -> list[str]:
             "what has changed a name of its own"
         )
     session = manifest.session()
-    before = info["sessions"][-1]["versions"]
+    before = info["sessions"][-1].get("versions", {}) if info["sessions"] else {}
     seeds = (info["config"].get("seed"), manifest.config.get("seed"))
     notes = (
         [f"the seed was {seeds[0]} and is {seeds[1]}: the run holds episodes of both"] if seeds[0] != seeds[1] else []

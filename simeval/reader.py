@@ -48,6 +48,33 @@ def _nested(value: Any, depth: int) -> bool:
     return isinstance(value, dict) and (depth == 1 or all(_nested(inner, depth - 1) for inner in value.values()))
 
 
+_BELONGS = {str: "text", dict: "a mapping", list: "a list"}
+
+
+def _check_manifest(path: Path, info: Any) -> None:
+    """Raise ``TraceError``, naming the entry, unless what is read of a manifest is of the type it was written as."""
+    if not isinstance(info, dict) or not info.keys() >= _MANIFEST:
+        raise TraceError(f"{path} is no manifest of a run (it lacks some of: {', '.join(sorted(_MANIFEST))})")
+
+    def expect(kind: type, value: Any, *name: object) -> Any:
+        if not isinstance(value, kind):
+            where = ".".join(map(str, name))
+            raise TraceError(f"{path}: {where} is {value!r}, where {_BELONGS[kind]} belongs; the file was altered")
+        return value
+
+    expect(str, info["run_id"], "run_id")
+    expect(dict, info["config"], "config")
+    for world, fingerprint in expect(dict, info.get("worlds", {}), "worlds").items():
+        expect(str, fingerprint, "worlds", world)
+    for world, policies in expect(dict, info.get("policies", {}), "policies").items():
+        for policy, fingerprint in expect(dict, policies, "policies", world).items():
+            expect(str, fingerprint, "policies", world, policy)
+    for number, session in enumerate(expect(list, info.get("sessions", []), "sessions")):
+        expect(dict, session, "sessions", number)
+        for part in ("versions", "hardware", "config"):
+            expect(dict, session.get(part, {}), "sessions", number, part)
+
+
 class Run:
     """A recorded run, opened for reading.
 
@@ -66,8 +93,7 @@ class Run:
             self.info: dict[str, Any] = json.loads(manifest.read_text())
         except (ValueError, OSError) as error:
             raise TraceError(f"{manifest} cannot be read ({error}); the run folder was altered") from None
-        if not isinstance(self.info, dict) or not self.info.keys() >= _MANIFEST:
-            raise TraceError(f"{manifest} is no manifest of a run (it lacks some of: {', '.join(sorted(_MANIFEST))})")
+        _check_manifest(manifest, self.info)
         self.run_id: str = self.info["run_id"]
         self.refresh()
 

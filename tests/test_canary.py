@@ -100,6 +100,29 @@ def test_a_file_that_holds_no_canaries_is_refused(tmp_path: Path, text: str) -> 
         read(path)
 
 
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("name", 3),
+        ("task", None),
+        ("versions", ["mujoco"]),
+        ("steps", "many"),
+        ("state", "0.5"),
+        ("state", [[1.0]]),
+        ("settings", "world=tabletop"),
+        ("more", 1),
+    ],
+)
+def test_a_canary_with_an_entry_of_another_type_is_refused(tmp_path: Path, entry: str, value: object) -> None:
+    path = tmp_path / "canaries.json"
+    write(path, [TABLETOP])
+    content = json.loads(path.read_text())
+    content["canaries"][0][entry] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="a canary cannot be read"):
+        read(path)
+
+
 def test_canaries_survive_their_file(tmp_path: Path) -> None:
     write(tmp_path / "c.json", [TABLETOP])
     assert read(tmp_path / "c.json") == [TABLETOP]

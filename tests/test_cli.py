@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import imageio_ffmpeg
 import numpy as np
@@ -108,7 +110,14 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["run.resume=true"], "run.dir"),
         (["run.resume=true", "run.dir=nowhere"], "nothing to resume"),
         (["world=gymnasium", "world.id=HalfCheeta-v5", "policy=uniform"], "HalfCheetah-v5"),
-        (["world=gymnasium", "world.id=HalfCheetah-v5", "policy=expert"], "no expert of its own"),
+        (
+            ["world=gymnasium", "world.id=HalfCheetah-v5"],
+            "world 'gymnasium' has no expert of its own (these have: libero, metaworld, ogbench, tabletop)",
+        ),
+        (
+            ["world=gymnasium", "world.id=HalfCheetah-v5", "policy=noisy_expert"],
+            "such as policy=uniform; policies that need none: ",
+        ),
         (["world=gymnasium"], "world.id"),
         (["policy=replay", "policy.run=nowhere"], "nowhere does not exist"),
         (["policy=replay"], "policy.run"),
@@ -156,9 +165,24 @@ def test_resuming_with_more_episodes_keeps_those_there_are(capsys: pytest.Captur
     for rollout_id, action in first.items():
         np.testing.assert_array_equal(run[rollout_id].action, action)
     capsys.readouterr()
-    assert "keeps its world" in refused(capsys, "run", "run.dir=run", "run.resume=true", "world=metaworld")
+    text = refused(capsys, "run", "run.dir=run", "run.resume=true", "world=metaworld")
+    assert "keeps its world, which is tabletop and not metaworld" in text
     assert "cannot be resumed" in refused(capsys, "run", "run.dir=run", "run.resume=true", "world.success_hold=1")
     assert "did you mean episodes" in refused(capsys, "run", "run.dir=run", "run.resume=true", "protocol.epsodes=3")
+
+
+def test_what_a_run_has_may_be_said_again_when_it_is_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    design = ["world=tabletop", "policy=expert,uniform", "protocol=paired", *SMALL, "run.dir=run"]
+    assert main(["run", *design]) == 0
+    assert main(["run", *design, "protocol.episodes=3", "run.resume=true"]) == 0
+    assert len(Run("run")) == 6
+    capsys.readouterr()
+    resume = ["run", "run.dir=run", "run.resume=true"]
+    text = refused(capsys, *resume, "policy=expert")
+    assert "policy=expert: a resumed run keeps its policy, which is expert, uniform and not expert" in text
+    assert "its protocol, which is paired and not monte_carlo" in refused(capsys, *resume, "protocol=monte_carlo")
+    assert "experiment=demo: a resumed run keeps its world" in refused(capsys, *resume, "experiment=demo")
+    assert "unknown policy 'experts'" in refused(capsys, *resume, "policy=experts")
 
 
 def test_a_policy_that_was_changed_cannot_go_on_under_its_old_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,6 +258,76 @@ def test_a_manifest_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], 
     Path("run/run.json").write_text(content)
     capsys.readouterr()
     assert "run.json" in refused(capsys, "score", "run")
+
+
+ALTERED: dict[str, Any] = {
+    "run_id": 3,
+    "config": "x",
+    "worlds": ["tabletop"],
+    "worlds.tabletop": {"a": 1},
+    "policies": None,
+    "policies.tabletop": "expert",
+    "policies.tabletop.expert": 1.5,
+    "sessions": {"a": 1},
+    "sessions.0": "today",
+    "sessions.0.versions": [1],
+    "sessions.0.hardware": "fast",
+}
+"""Entries of a manifest, and what they cannot be."""
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded") / "run"
+    assert main(["run", *SMALL, f"run.dir={path}"]) == 0
+    return path
+
+
+def _altered(recorded: Path, entry: str, value: Any) -> None:
+    """A copy ``run`` of a run, with another value of an entry of its manifest."""
+    shutil.copytree(recorded, "run")
+    info = json.loads(Path("run/run.json").read_text())
+    *parents, last = [int(part) if part.isdigit() else part for part in entry.split(".")]
+    node = info
+    for part in parents:
+        node = node[part]
+    node[last] = value
+    Path("run/run.json").write_text(json.dumps(info))
+
+
+@pytest.mark.parametrize("entry", ALTERED)
+def test_an_entry_of_a_manifest_that_is_of_another_type_is_named(
+    capsys: pytest.CaptureFixture[str], small_run: Path, entry: str
+) -> None:
+    _altered(small_run, entry, ALTERED[entry])
+    capsys.readouterr()
+    for command in (["score", "run"], ["run", "run.dir=run", "run.resume=true"]):
+        assert f"run.json: {entry} is " in refused(capsys, *command)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("config.run", 3),
+        ("config.record", "x"),
+        ("config.report", [1]),
+        ("config.world", "tabletop"),
+        ("config.worlds", {"tabletop": 3}),
+        ("config.policy", ["expert"]),
+        ("config.protocol", 3),
+        ("config.seed", "x"),
+        ("config.world", {"name": {"a": 1}}),
+        ("config.world", "${"),
+    ],
+)
+def test_a_recorded_configuration_that_is_none_is_one_line(
+    capsys: pytest.CaptureFixture[str], small_run: Path, entry: str, value: Any
+) -> None:
+    _altered(small_run, entry, value)
+    capsys.readouterr()
+    assert entry.partition(".")[2] in refused(capsys, "run", "run.dir=run", "run.resume=true")
+    assert main(["report", "run", "--videos", "1"]) in (0, 2)
+    assert "Traceback" not in "".join(capsys.readouterr())
 
 
 def test_the_design_of_a_run_cannot_be_changed_by_resuming_it(capsys: pytest.CaptureFixture[str]) -> None:

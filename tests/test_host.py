@@ -400,8 +400,9 @@ def test_what_another_interpreter_lacks_is_said_with_the_command_to_install_it(b
 def test_an_interpreter_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"host.python=/no/such/python: there is no such program"):
         HostedWorld(COUNTER, python="/no/such/python")
-    with pytest.raises(HostError, match="exited with code 1 in 'build'"):
-        HostedWorld(COUNTER, python="false")
+    for program in ("true", "false"):
+        with pytest.raises(HostError, match=f"host.python=\\S*/{program} is not a Python interpreter; name the python"):
+            HostedWorld(COUNTER, python=program)
 
 
 # What is built

@@ -38,7 +38,10 @@ def test_a_policy_is_trained_gone_on_with_and_evaluated(
     folder = tmp_path / "trained"
     common = ["train", "policy=vla", f"data={data}", f"dir={folder}", *SMALL]
     assert main([*common, "policy.recipe.steps=4", "judge.episodes=1", "judge.num_slots=2"]) == 0
-    assert f"checkpoint: {folder}" in capsys.readouterr().out
+    printed = capsys.readouterr().out.splitlines()
+    assert f"training vla for 4 steps on {data}, into {folder}" in printed
+    assert [line for line in printed if line.startswith("step 1: loss ")]  # not only when many have been done
+    assert f"checkpoint: {folder}" in printed
     told = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert {"loss", "validation_error", "success", "success/reach"} <= {name for line in told for name in line}
     assert json.loads((folder / "training.json").read_text())["config"]["policy"]["recipe"]["steps"] == 4

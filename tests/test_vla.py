@@ -206,6 +206,13 @@ def _reweighted(folder: Path, **change: torch.Tensor | None) -> None:
     save_file({name: value for name, value in weights.items() if value is not None}, folder / "model.safetensors")
 
 
+def _broken(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name, value in weights.items() if name.endswith("weight") and value.is_floating_point())
+    weights[name].view(-1)[-1] = torch.nan
+    save_file(weights, folder / "model.safetensors")
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
@@ -217,6 +224,7 @@ def _reweighted(folder: Path, **change: torch.Tensor | None) -> None:
         (lambda f: _reweighted(f, **{"number_statistics.mean": torch.full((3,), torch.nan)}), "not finite"),
         (lambda f: _reweighted(f, **{"number_statistics.mean": torch.zeros(5)}), "of another shape"),
         (lambda f: _reweighted(f, extra=torch.zeros(1)), "not known: extra"),
+        (lambda f: _broken(f), r"weights that are not finite: \S+weight"),
         (lambda f: (f / "model.safetensors").write_bytes(b"\x80\x04nothing"), "incomplete or damaged"),
         (lambda f: (f / "config.json").unlink(), "no checkpoint"),
     ],

@@ -90,11 +90,12 @@ class BehaviourCloning:
             self.fit_statistics()
         batches: Iterator[Batch] = self.data.batches(recipe.batch_size, self.step)
         began, losses = time.perf_counter(), []
+        first = self.step + 1
         while self.step < until:
             losses.append(self.advance(next(batches)))
             self.step += 1
             ending = self.step == until
-            if self.step % 50 == 0 or ending:
+            if self.step % 50 == 0 or self.step == first or ending:
                 seconds = time.perf_counter() - began
                 log(self.step, {"loss": math.fsum(losses) / len(losses), "steps_per_s": len(losses) / seconds})
                 began, losses = time.perf_counter(), []

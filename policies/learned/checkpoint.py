@@ -110,7 +110,8 @@ def load(folder: Path) -> ChunkNetwork:
     if problems:
         raise ConfigError(f"the weights in {folder} do not fit its config.json; {'; '.join(problems)}")
     network.load_state_dict(weights)
-    if problem := network.problem():
+    problem = network.problem() or _not_finite(weights)
+    if problem:
         raise ConfigError(f"the checkpoint {folder} cannot be used: {problem}; train it again, or ask who made it")
     return network.eval()
 
@@ -139,6 +140,11 @@ def _weights(path: Path) -> dict[str, torch.Tensor]:
         return load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
         raise ConfigError(f"{path} cannot be read ({error}); the checkpoint is incomplete or damaged") from None
+
+
+def _not_finite(weights: Mapping[str, torch.Tensor]) -> str | None:
+    names = [name for name, value in weights.items() if not torch.isfinite(value).all()]
+    return f"weights that are not finite: {_few(sorted(names))}" if names else None
 
 
 def _few(names: list[str]) -> str:

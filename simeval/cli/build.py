@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -12,6 +12,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from simeval.cli.compose import options_of
 from simeval.conventions import read_conventions
 from simeval.errors import ConfigError, MissingPackageError, SimevalError, unknown
 from simeval.host import HostedPolicy, HostedWorld
@@ -20,6 +21,7 @@ from simeval.host.world import DEADLINE
 from simeval.matching import Declaring, fit
 from simeval.policy import Policy
 from simeval.protocols import Study
+from simeval.reader import Run
 from simeval.settings import names, positive, whole
 from simeval.training import Trainer
 from simeval.types import canonical_json
@@ -48,6 +50,15 @@ def policy_configs(config: DictConfig) -> dict[str, DictConfig]:
     return _by_name(config, "policy", "policies")
 
 
+def recorded_config(run: Run) -> DictConfig:
+    """The configuration that made a run; ``ConfigError`` where it is none any more."""
+    try:
+        return OmegaConf.create(run.config)
+    except OmegaConfBaseException as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{run.path / 'run.json'}: config cannot be read ({reason}); the file was altered") from None
+
+
 def has_worlds(config: DictConfig) -> bool:
     """Whether a configuration names a World at all; that of a run made by a script does not."""
     return bool(config.get("world") or config.get("worlds"))
@@ -55,6 +66,11 @@ def has_worlds(config: DictConfig) -> bool:
 
 def _by_name(config: DictConfig, single: str, several: str) -> dict[str, DictConfig]:
     one, many = config.get(single), config.get(several)
+    for key, entry in {single: one, several: many, **{f"{several}.{name}": e for name, e in _items(many)}}.items():
+        if entry is not None and not OmegaConf.is_dict(entry):
+            raise ConfigError(
+                f"{key} is {entry!r}, where the settings of a {single} belong; choose one by {single}=<name>"
+            )
     if one is not None and many:
         raise ConfigError(
             f"both {single}={one.get('name')} and {several} ({', '.join(many)}) are configured; "
@@ -64,7 +80,11 @@ def _by_name(config: DictConfig, single: str, several: str) -> dict[str, DictCon
         return dict(many.items())
     if one is None:
         raise ConfigError(f"no {single} is configured; choose one with {single}=<name>")
-    return {one.get("name") or single: one}
+    return {str(one.get("name") or single): one}
+
+
+def _items(entries: Any) -> Iterable[tuple[str, Any]]:
+    return entries.items() if OmegaConf.is_dict(entries) else ()
 
 
 def build_worlds(config: DictConfig) -> dict[str, World]:
@@ -168,10 +188,14 @@ def rebuild_world(entry: DictConfig, **changes: Any) -> World:
 
 def _installed_pythons() -> set[str]:
     """Interpreters that the configurations of this installation name."""
-    entries = resources.files("configs").joinpath("world").iterdir()
-    loaded = [OmegaConf.create(entry.read_text()) for entry in entries if entry.name.endswith(".yaml")]
-    named = {OmegaConf.select(entry, "host.python") for entry in loaded}
+    named = {OmegaConf.select(entry, "host.python") for _, entry in _shipped("world")}
     return {python for python in named if python is not None}
+
+
+def _shipped(group: str) -> Iterator[tuple[str, DictConfig]]:
+    """Name and configuration of what this installation has of a group."""
+    for name in options_of(group):
+        yield name, OmegaConf.create(resources.files("configs").joinpath(group, f"{name}.yaml").read_text())
 
 
 def build_policies(config: DictConfig, worlds: Mapping[str, World]) -> dict[str, dict[str, Policy]]:
@@ -210,10 +234,14 @@ def _worlds_of(name: str, entry: DictConfig, known: Sequence[str]) -> tuple[str,
 
 def build_policy(entry: DictConfig, world_entry: DictConfig, name: str) -> Policy:
     """One policy for one World's configuration, not yet bound."""
-    unresolved = str(OmegaConf.to_container(entry, resolve=False))
     for own, hint in _OF_A_WORLD.items():
-        if f"${{world.{own}}}" in unresolved and world_entry.get(own) is None:
-            raise ConfigError(f"world {world_entry.get('name', 'world')!r} has no {own} of its own; {hint}")
+        if _takes(entry, own) and world_entry.get(own) is None:
+            having = ", ".join(world for world, one in _shipped("world") if one.get(own) is not None)
+            others = ", ".join(policy for policy, one in _shipped("policy") if not _takes(one, own))
+            raise ConfigError(
+                f"world {world_entry.get('name', 'world')!r} has no {own} of its own (these have: {having}); {hint}; "
+                f"policies that need none: {others}"
+            )
     arguments = _policy_arguments(entry, world_entry)
     said = arguments.pop("conventions", None)
     policy = _maybe_hosted(arguments, f"policy {name!r}")
@@ -229,6 +257,11 @@ def _maybe_hosted(arguments: dict[str, Any], what: str) -> Policy:
     if host["python"] is None:
         return _instantiate(own, what, Policy)
     return HostedPolicy(own, python=host["python"], deadline=host["deadline"], label=what)
+
+
+def _takes(policy: DictConfig, own: str) -> bool:
+    """Whether a policy's configuration takes an entry of its World's."""
+    return f"${{world.{own}}}" in str(OmegaConf.to_container(policy, resolve=False))
 
 
 def policy_identity(policy: Policy, entry: DictConfig, world_entry: DictConfig) -> str:
@@ -252,6 +285,8 @@ def build_study(config: DictConfig) -> Study:
     entry = config.get("protocol")
     if entry is None:
         raise ConfigError("no protocol is configured; choose one with protocol=<name>")
+    if not OmegaConf.is_dict(entry):
+        raise ConfigError(f"protocol is {entry!r}, where its settings belong; choose one with protocol=<name>")
     arguments = resolved(entry)
     return _instantiate({k: v for k, v in arguments.items() if k != "name"}, "protocol", Study)
 

@@ -80,12 +80,22 @@ def _parsed(data: Any, source: str) -> list[Canary]:
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         raise ConfigError(f"{source} is no {FORMAT} file; `simeval doctor --record` writes one")
     try:
-        return [
-            Canary(**{**c, "settings": tuple(c["settings"]), "state": tuple(map(float, c["state"]))})
-            for c in data["canaries"]
-        ]
+        return [_one(item) for item in data["canaries"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{source}: a canary cannot be read ({error!r}); the file was altered") from None
+
+
+def _one(item: Any) -> Canary:
+    """A canary from JSON data; ``TypeError`` where an entry is of another type."""
+    state, settings = (tuple(map(kind, _of(list, item[name]))) for name, kind in (("state", float), ("settings", str)))
+    texts = {name: _of(str, item[name]) for name in ("name", "task", "versions")}
+    return Canary(**{**item, **texts, "settings": settings, "state": state, "steps": _of(int, item["steps"])})
+
+
+def _of(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
 
 
 def play(canary: Canary) -> Canary:

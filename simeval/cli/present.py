@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
 
-from simeval.cli.build import has_worlds, rebuild_world, world_configs
+from simeval.cli.build import has_worlds, rebuild_world, recorded_config, world_configs
 from simeval.episode import Episode
 from simeval.errors import SimevalError, UnsupportedError
 from simeval.filming import film
@@ -44,7 +43,7 @@ def make_videos(run: Run, count: int) -> Iterator[str]:
     Where a World defines no success, as many episodes of the lowest and of the highest return.
     """
     chosen = _chosen(run, count)
-    config = OmegaConf.create(run.config)
+    config = recorded_config(run)
     if not has_worlds(config):
         yield "no videos: the run does not say how its World is built (it was made by a script)"
         return

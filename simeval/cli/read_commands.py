@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import track
 
 from simeval.audit import audit_bulk
-from simeval.cli.build import has_worlds, rebuild_world, world_configs
+from simeval.cli.build import has_worlds, rebuild_world, recorded_config, world_configs
 from simeval.cli.compose import plain
 from simeval.cli.present import make_videos
 from simeval.compare import compare
@@ -78,7 +78,7 @@ def export_command(path: Path, to: str, output: str | None, overrides: Sequence[
             raise ConfigError(f"{override}: settings are SETTING=VALUE")
     settings = plain(OmegaConf.from_dotlist(list(overrides)))
     run = Run(path)
-    config = OmegaConf.create(run.config)
+    config = recorded_config(run)
     worlds: dict[str, World] = {}
     try:
         for name, entry in world_configs(config).items() if has_worlds(config) else ():

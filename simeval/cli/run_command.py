@@ -10,7 +10,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, OmegaConfBaseException
 
 from simeval import folder
-from simeval.cli.build import build_policies, build_study, build_worlds, policy_configs, policy_identity, world_configs
+from simeval.cli.build import (
+    build_policies,
+    build_study,
+    build_worlds,
+    policy_configs,
+    policy_identity,
+    recorded_config,
+    world_configs,
+)
 from simeval.cli.compose import GROUPS, compose_config, plain, run_settings, unknown_setting
 from simeval.cli.present import present
 from simeval.cli.progress import RunProgress
@@ -68,7 +76,7 @@ def _configuration(overrides: Sequence[str], config_dir: str | None) -> DictConf
     given = run_settings(overrides)
     where = given.get("run.dir")
     if given.get("run.resume") is True and where is not None and (Path(str(where)) / "run.json").exists():
-        return _recorded(Path(str(where)), overrides)
+        return _recorded(Path(str(where)), overrides, config_dir)
     config = compose_config("run", overrides, config_dir)
     if config.run.resume:
         where = config.run.dir
@@ -80,13 +88,17 @@ def _configuration(overrides: Sequence[str], config_dir: str | None) -> DictConf
     return config
 
 
-def _recorded(path: Path, overrides: Sequence[str]) -> DictConfig:
-    """The configuration of a recorded run with changed values, e.g. more episodes."""
-    config = OmegaConf.create(Run(path).config)
+def _recorded(path: Path, overrides: Sequence[str], config_dir: str | None) -> DictConfig:
+    """The configuration of a recorded run with changed values, e.g. more episodes.
+
+    What chooses a World, a policy, a protocol or an experiment may be said again, and not otherwise.
+    """
+    config = _with_sections(path, recorded_config(Run(path)))
     for override in overrides:
         key, _, value = override.partition("=")
-        if key.lstrip("+~") in (*GROUPS, "protocol", "experiment", "perturbation"):
-            raise ConfigError(f"{override}: a resumed run keeps its {key}; change values only (protocol.episodes=…)")
+        if key.lstrip("+~").partition("@")[0] in (*GROUPS, "protocol", "experiment", "perturbation"):
+            _check_chosen(config, override, config_dir)
+            continue
         try:
             OmegaConf.set_struct(config, True)
             OmegaConf.update(config, key, OmegaConf.create({"value": OmegaConf.from_dotlist([f"v={value}"]).v}).value)
@@ -95,6 +107,46 @@ def _recorded(path: Path, overrides: Sequence[str]) -> DictConfig:
         except OmegaConfBaseException as error:
             raise ConfigError(f"{override}: {' '.join(str(error).split())}") from None
     return config
+
+
+def _with_sections(path: Path, config: DictConfig) -> DictConfig:
+    """A recorded configuration with those settings of the run itself that it is older than."""
+    defaults = plain(compose_config("run", []))
+    for name in ("run", "record", "report"):
+        found = config.get(name, {})
+        if not OmegaConf.is_dict(found):
+            raise ConfigError(
+                f"{path / 'run.json'}: config.{name} is {found!r}, where settings belong; the file was altered"
+            )
+        config[name] = OmegaConf.merge(defaults[name], found)
+    return config
+
+
+def _check_chosen(config: DictConfig, override: str, config_dir: str | None) -> None:
+    """Raise ``ConfigError``, naming both, where ``override`` chooses something else than a recorded run has."""
+    group, _, value = override.partition("=")
+    recorded = _choices(config)
+    chosen = {group: [name.strip() for name in value.split(",")]}
+    if chosen[group] != recorded.get(group):  # what a file is called need not be the name it gives
+        chosen = _choices(compose_config("run", [override], config_dir))
+        if group in recorded:
+            chosen = {group: chosen[group]}
+    for kind, names in chosen.items():
+        if names != recorded[kind]:
+            raise ConfigError(
+                f"{override}: a resumed run keeps its {kind}, which is {', '.join(recorded[kind])} and not "
+                f"{', '.join(names)}; leave it out, change values only (protocol.episodes=…), or start a new run.dir"
+            )
+
+
+def _choices(config: DictConfig) -> dict[str, list[str]]:
+    """Kind of choice -> the names that a configuration has chosen."""
+    protocol = config.get("protocol")
+    return {
+        "world": list(world_configs(config)),
+        "policy": list(policy_configs(config)),
+        "protocol": [str(protocol.get("name"))] if OmegaConf.is_dict(protocol) else [],
+    }
 
 
 def _prepare(

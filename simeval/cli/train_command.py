@@ -10,9 +10,9 @@ from typing import IO, Any
 
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from simeval.cli.build import build_trainer, rebuild_world, world_configs
+from simeval.cli.build import build_trainer, rebuild_world, recorded_config, world_configs
 from simeval.cli.compose import compose_config, plain
 from simeval.errors import ConfigError, MissingPackageError
 from simeval.evaluation import evaluate
@@ -33,6 +33,8 @@ def train_command(overrides: Sequence[str], config_dir: str | None = None) -> in
         world = stack.enter_context(_closing(_world(runs, config)))
         path = _folder(config)
         log = stack.enter_context(_Logs(path, config, trainer.steps))
+        on = ", ".join(str(run.path) for run in runs)
+        print(f"training {config.policy.name} for {trainer.steps} steps on {on}, into {path}", flush=True)
         judge = _judge(trainer, world, config) if config.judge.episodes else None
         trainer.train(runs, path, world.control_dt, log, resume=config.resume, judge=judge)
     print(f"checkpoint: {path}")
@@ -67,9 +69,8 @@ def _folder(config: DictConfig) -> Path:
 
 def _world(runs: Sequence[Run], config: DictConfig) -> World:
     """The World of the data, for its control step and for judging."""
-    from omegaconf import OmegaConf
 
-    entries = list(world_configs(OmegaConf.create(runs[0].config)).values())
+    entries = list(world_configs(recorded_config(runs[0])).values())
     if len(entries) != 1:
         raise ConfigError(f"{runs[0].path} has episodes of {len(entries)} worlds; learn from runs of one")
     return rebuild_world(entries[0], num_slots=config.judge.num_slots)
@@ -118,6 +119,7 @@ class _Logs:
         self._wandb = _wandb(config)
         self._latest: dict[str, float] = {}
         self._progress = Progress(
+            SpinnerColumn(),
             TextColumn("training"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -126,7 +128,7 @@ class _Logs:
             console=Console(stderr=True),
             disable=not sys.stderr.isatty(),
         )
-        self._task = self._progress.add_task("training", total=steps, latest="")
+        self._task = self._progress.add_task("training", total=steps, latest="reading the data")
 
     def __enter__(self) -> Log:
         self._progress.start()

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ _THREADS = (
     "VECLIB_MAXIMUM_THREADS",
 )
 _OF_THIS_PYTHON = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+_ASKING = 20.0
+"""How long an interpreter may take to say what it is [s]."""
 _BOOT = Path(__file__).with_name("boot.py")
 
 
@@ -47,6 +50,19 @@ class Interpreter:
             )
         path = os.path.abspath(found)  # links stay as they are: a virtual environment's python is one
         return cls(path, path != os.path.abspath(sys.executable))
+
+    def is_python(self) -> bool:
+        """Whether the program, asked, says that it is a Python: a start of it, for when a worker did not get far."""
+        try:
+            done = subprocess.run(
+                [self.path, "-c", "import sys; print(sys.version_info[0])"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_ASKING,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.stdout.strip().isdigit()
 
     def command(self, descriptors: Sequence[int]) -> list[str]:
         """What to execute; ``descriptors`` are the worker's ends of the channel."""

@@ -189,6 +189,11 @@ class WorkerProcess:
         words = self._tail.decode(errors="replace").strip()
         if self._process.returncode == REFUSED and self._description is None:
             raise HostError(f"{self._label}: {words.splitlines()[-1]}") from None
+        if self._description is None and self._python.foreign and not self._python.is_python():
+            raise HostError(
+                f"{self._label}: host.python={self._python.path} is not a Python interpreter; name the python of a "
+                "virtual environment, e.g. /path/to/venv/bin/python"
+            ) from None
         if words:
             self._reason = f"the last it wrote:\n{words}\n{self._reason}"
         raise Lost(self._reason) from None
