@@ -153,6 +153,7 @@ class _Logs:
         return open(self._path / "metrics.jsonl", "a")
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
+        first = self._file is None
         if self._file is None:
             self._file = self._open()
         self._file.write(json.dumps({"step": step, **values}) + "\n")
@@ -165,7 +166,7 @@ class _Logs:
         self._latest.update({name: value for name, value in values.items() if "/" not in name})
         latest = "  ".join(f"{name} {value:.3g}" for name, value in self._latest.items())
         self._progress.update(self._task, completed=step, latest=latest)
-        if self._progress.disable and not {"loss"} & values.keys():
+        if self._progress.disable and (first or "loss" not in values):
             print(f"step {step}: {latest}", flush=True)
 
 
