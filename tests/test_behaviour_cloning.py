@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from policies.learned.behaviour_cloning import BehaviourCloning, Recipe, schedule
+from policies.learned.chunks import NetworkChunks
 from policies.learned.demonstrations import Demonstrations
 from policies.noisy import ActionNoise
 from policies.vla import VisionLanguageAction
 from simeval.errors import ConfigError
 from simeval.evaluation import evaluate
+from simeval.noise import Key
 from simeval.reader import Run
 from simeval.testing import ToyExpert, ToySimulator
 from simeval.types import TimeStep
@@ -171,3 +173,36 @@ def test_a_training_without_validation_runs_to_its_end(run: Run, tmp_path: Path)
     cloning = BehaviourCloning(network, data, Recipe(2, batch_size=8), tmp_path / "all")
     cloning.run(quiet)
     assert np.isnan(cloning.validation_error())
+
+
+def test_a_policy_of_pictures_alone_is_trained_and_acts(run: Run, tmp_path: Path) -> None:
+    data = Demonstrations([run], ("image_top",), 4, 0.1, validation=0.25)
+    torch.manual_seed(0)
+    network = VisionLanguageAction(data.features, data.vocabulary, "flow", 32, 2, 1, 1, 8)
+    BehaviourCloning(network, data, Recipe(3, batch_size=8, warmup=1, hide_numbers=0.5), tmp_path).run(quiet)
+    chunk = NetworkChunks(tmp_path).predict(
+        {"image_top": np.zeros((2, 24, 24, 3), np.uint8)},
+        [data.training[0].rollout.start.instruction] * 2,
+        [Key(row).stream("policy").key(0) for row in range(2)],
+    )
+    assert chunk.chunk.shape == (2, 4, 2)
+
+
+def test_hidden_numbers_are_shown_as_their_mean_and_only_in_training(run: Run, tmp_path: Path) -> None:
+    seen: list[torch.Tensor] = []
+
+    class Watched(VisionLanguageAction):
+        def encode(self, inputs):
+            seen.append(inputs.numbers)
+            return super().encode(inputs)
+
+    data = demonstrations(run)
+    torch.manual_seed(0)
+    network = Watched(data.features, data.vocabulary, "flow", 32, 2, 1, 1, 8)
+    work = BehaviourCloning(network, data, Recipe(4, batch_size=64, warmup=1, hide_numbers=0.25), tmp_path)
+    work.run(quiet)
+    hidden = [float((numbers == network.number_statistics.mean).all(1).float().mean()) for numbers in seen]
+    training, validation = hidden[:4], hidden[4:]
+    assert 0.1 < np.mean(training) < 0.4
+    assert validation
+    assert max(validation) == 0

@@ -5,7 +5,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ class Recipe:
     """How a network is trained. ``learning_rate`` is the peak of a cosine after ``warmup`` steps.
 
     ``shift``: images are moved by up to so many pixels (Kostrikov et al. 2020), each batch by its own draw. ``ema``:
-    the decay of the averaged weights, which are what is saved and used. ``validate_every`` and ``save_every`` count
-    steps.
+    the decay of the averaged weights, which are saved and used. ``hide_numbers``: the share of rows whose vectors
+    are hidden (their mean is shown), so that the policy looks at pictures and sentence instead of going on as it moves
+    (copycats: de Haan et al. 2019). ``validate_every`` and ``save_every`` count steps.
     """
 
     steps: int
@@ -40,6 +41,7 @@ class Recipe:
     clip: float = 1.0
     ema: float = 0.999
     shift: int = 4
+    hide_numbers: float = 0.0
     validate_every: int = 500
     save_every: int = 500
     seed: int = 0
@@ -115,6 +117,7 @@ class BehaviourCloning:
             group["lr"] = recipe.learning_rate * schedule(self.step, recipe.warmup, recipe.steps)
         generator = torch.Generator(self._device).manual_seed(Key(recipe.seed).integer("step", self.step))
         inputs = _shifted(batch.inputs.to(self._device), recipe.shift, generator)
+        inputs = self._hidden(inputs, generator)
         action = batch.action.to(self._device, non_blocking=True)
         with torch.autocast(self._device.type, torch.bfloat16, enabled=half_precision(self._device)):
             loss = self.network.train().loss(inputs, action, generator)
@@ -133,6 +136,12 @@ class BehaviourCloning:
                 f"the loss is {value} at step {self.step}; lower learning_rate (it is {recipe.learning_rate:g})"
             )
         return value
+
+    def _hidden(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
+        if not self.recipe.hide_numbers or not self.data.features.numbers:
+            return inputs
+        hidden = torch.rand(len(inputs), 1, generator=generator, device=self._device) < self.recipe.hide_numbers
+        return replace(inputs, numbers=torch.where(hidden, self.network.number_statistics.mean, inputs.numbers))
 
     @torch.no_grad()
     def validation_error(self) -> float:

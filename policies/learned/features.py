@@ -156,4 +156,6 @@ def channels_first(images: np.ndarray) -> torch.Tensor:
 def stacked_numbers(features: Features, observation: Mapping[str, Any]) -> torch.Tensor:
     """The vectors of a batch, one after the other [n, P], float32."""
     parts: Sequence[np.ndarray] = [np.asarray(observation[key], dtype=np.float32) for key in features.numbers]
-    return torch.from_numpy(np.concatenate(parts, axis=1)) if parts else torch.zeros(0)
+    if not parts:
+        return torch.zeros(len(observation[features.observation_keys[0]]), 0)
+    return torch.from_numpy(np.concatenate(parts, axis=1))
