@@ -48,7 +48,7 @@ def _nested(value: Any, depth: int) -> bool:
     return isinstance(value, dict) and (depth == 1 or all(_nested(inner, depth - 1) for inner in value.values()))
 
 
-_BELONGS = {str: "text", dict: "a mapping", list: "a list"}
+_BELONGS: dict[type, str] = {str: "text", dict: "a mapping", list: "a list"}
 
 
 def _check_manifest(path: Path, info: Any) -> None:

@@ -195,7 +195,9 @@ def _installed_pythons() -> set[str]:
 def _shipped(group: str) -> Iterator[tuple[str, DictConfig]]:
     """Name and configuration of what this installation has of a group."""
     for name in options_of(group):
-        yield name, OmegaConf.create(resources.files("configs").joinpath(group, f"{name}.yaml").read_text())
+        entry = OmegaConf.create(resources.files("configs").joinpath(group, f"{name}.yaml").read_text())
+        if isinstance(entry, DictConfig):
+            yield name, entry
 
 
 def build_policies(config: DictConfig, worlds: Mapping[str, World]) -> dict[str, dict[str, Policy]]:
