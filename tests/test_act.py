@@ -59,6 +59,7 @@ def learn(made: ActionChunkingTransformer, seen: Inputs, target: torch.Tensor, s
     return losses
 
 
+@pytest.mark.slow
 def test_it_learns_a_few_chunks_by_heart_each_under_its_own_observation_and_sentence() -> None:
     made, seen = network(BLIND), inputs(4)
     tokens = torch.cat([Vocabulary.of(SENTENCES).encode([sentence] * 2) for sentence in SENTENCES])
@@ -71,6 +72,7 @@ def test_it_learns_a_few_chunks_by_heart_each_under_its_own_observation_and_sent
     assert float((found - target).abs().mean()) < 0.06
 
 
+@pytest.mark.slow
 def test_styles_tell_apart_what_the_observation_does_not() -> None:
     made, one = network(BLIND, kl_weight=0.01, temperature=1.0), dataclasses.replace(inputs(1), images={})
     same = Inputs({}, one.numbers.expand(8, -1), one.tokens.expand(8, -1))

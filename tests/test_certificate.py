@@ -61,6 +61,7 @@ def test_a_certificate_that_was_noted_down_is_found_again_by_its_world_and_numbe
     assert certificates.Parts(None).find(("world=toy",), 20) is None
 
 
+@pytest.mark.slow
 def test_check_prints_the_certificate_of_the_tasks_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "world=tabletop", "--tasks", "reach,push", "--steps", "30"]) == 0
     assert "forks of 2 of 2 tasks are exact over 30 steps, by state" in capsys.readouterr().out

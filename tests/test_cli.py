@@ -131,9 +131,12 @@ def test_bad_settings(capsys: pytest.CaptureFixture[str], arguments: list[str], 
     assert expected in refused(capsys, "run", *arguments)
 
 
-@pytest.mark.parametrize("command", ["serve", "import"])
-def test_commands_that_come_later_say_so(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    assert "not there yet" in refused(capsys, command, "policy=vla")
+def test_a_command_that_comes_later_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "not there yet" in refused(capsys, "import", "data")
+
+
+def test_a_world_that_ships_no_trained_policy_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "none have); train one with `simeval train policy=vla`" in refused(capsys, "serve", "policy=vla")
 
 
 def test_a_suite_that_is_not_installed_is_named_with_its_pip_line(

@@ -97,6 +97,7 @@ def test_denoising_keeps_no_state_between_calls() -> None:
     torch.testing.assert_close(made.predict(inputs(2), noise).chunk, before, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_it_learns_a_few_chunks_by_heart_each_under_its_own_observation_and_sentence() -> None:
     made = network(BLIND, draws=8).train()
     generator = torch.Generator().manual_seed(0)

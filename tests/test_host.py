@@ -231,7 +231,7 @@ def test_a_rollout_that_always_ends_its_process_is_an_error_of_the_world_and_the
             assert_same(one, other)
 
 
-@pytest.mark.parametrize("way", ["hang", pytest.param("stop", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", [pytest.param(way, marks=pytest.mark.slow) for way in ("hang", "stop")])
 def test_a_worker_that_does_not_answer_is_killed_at_its_deadline(way: str, tmp_path: Path) -> None:
     config = {**COUNTER, "deadly": [4], "way": way, "once": str(tmp_path)}
     world = HostedWorld(config, processes=2, deadline=2.0)
@@ -250,7 +250,11 @@ def test_a_worker_that_does_not_answer_is_killed_at_its_deadline(way: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("sent", "due"), [(signal.SIGKILL, {3: 0, 15: 1, 19: 2}), (signal.SIGSTOP, {9: 1})], ids=["killed", "stopped"]
+    ("sent", "due"),
+    [
+        pytest.param(signal.SIGKILL, {3: 0, 15: 1, 19: 2}, id="killed"),
+        pytest.param(signal.SIGSTOP, {9: 1}, id="stopped", marks=pytest.mark.slow),
+    ],
 )
 def test_workers_lost_while_a_run_is_going_change_nothing(sent: signal.Signals, due: dict[int, int]) -> None:
     world = HostedWorld({**TOY, "num_slots": 6}, processes=3, deadline=2.0)

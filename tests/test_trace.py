@@ -173,6 +173,7 @@ test_trace.study(store, episodes=int(sys.argv[3]), cameras=("top",))
 """
 
 
+@pytest.mark.slow
 def test_killed_at_ten_random_moments_and_resumed_it_is_the_same_run(tmp_path: Path) -> None:
     episodes = 40
     reference = study(MemoryStore(), episodes=episodes, cameras=("top",))

@@ -238,10 +238,11 @@ def build_policy(entry: DictConfig, world_entry: DictConfig, name: str) -> Polic
     """One policy for one World's configuration, not yet bound."""
     for own, hint in _OF_A_WORLD.items():
         if _takes(entry, own) and world_entry.get(own) is None:
-            having = ", ".join(world for world, one in _shipped("world") if one.get(own) is not None)
+            worlds = ", ".join(world for world, one in _shipped("world") if one.get(own) is not None)
+            having = f"these have: {worlds}" if worlds else "none have"
             others = ", ".join(policy for policy, one in _shipped("policy") if not _takes(one, own))
             raise ConfigError(
-                f"world {world_entry.get('name', 'world')!r} has no {own} of its own (these have: {having}); {hint}; "
+                f"world {world_entry.get('name', 'world')!r} has no {own} of its own ({having}); {hint}; "
                 f"policies that need none: {others}"
             )
     arguments = _policy_arguments(entry, world_entry)
