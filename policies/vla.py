@@ -15,12 +15,12 @@ from torch.nn import functional
 
 from policies.learned.checkpoint import register
 from policies.learned.features import Features, Inputs
-from policies.learned.layers import Block, Context, Eye, sinusoids, split
+from policies.learned.layers import Block, Context, sinusoids
 from policies.learned.network import ChunkNetwork, Predicted
-from policies.learned.words import PADDING, Vocabulary
+from policies.learned.observer import Observer, Reader
+from policies.learned.words import Vocabulary
 from simeval.errors import ConfigError
 
-_MASKED = -1e4
 _LOG_STD = (-5.0, 1.0)
 
 
@@ -80,46 +80,17 @@ class VisionLanguageAction(ChunkNetwork):
             raise ConfigError(f"head must be flow or gaussian; received {head!r}")
         self.has_density = head == "gaussian"
         self.noise_shape = (features.horizon, features.action_dim)
-        self.words = nn.Embedding(len(vocabulary), dim, padding_idx=PADDING)
-        self.word_place = nn.Parameter(0.02 * torch.randn(1, vocabulary.length, dim))
-        self.sentence = nn.ModuleList(Block(dim, heads) for _ in range(2))
-        self.sentence_norm = nn.LayerNorm(dim)
-        self.eyes = nn.ModuleList(Eye(side, width, dim) for side in features.images.values())
-        self.body = nn.Sequential(nn.Linear(features.number_dim, dim), nn.SiLU(), nn.Linear(dim, dim))
-        self.context = nn.ModuleList(Block(dim, heads) for _ in range(context_depth))
-        self.context_norm = nn.LayerNorm(dim)
-        self.reads = nn.ModuleList(nn.Linear(dim, 2 * dim) for _ in range(depth))
+        self.observer = Observer(features, vocabulary, dim, heads, context_depth, width)
+        self.reader = Reader(dim, heads, depth)
         self.time = nn.Sequential(nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, dim))
         outputs = features.action_dim if head == "flow" else 2 * features.action_dim
         self.expert = ActionExpert(features, dim, heads, depth, outputs)
 
     def encode(self, inputs: Inputs) -> tuple[list[Context], torch.Tensor]:
         """The context of ``n`` observations: what each layer of the expert reads of it, and a summary [n, dim]."""
-        hidden = inputs.tokens == PADDING
-        words = self.words(inputs.tokens) + self.word_place
-        mask = torch.zeros_like(hidden, dtype=words.dtype).masked_fill(hidden, _MASKED)[:, None, None]
-        for block in self.sentence:
-            words = block(words, mask)
-        words = self.sentence_norm(words)
-        shown = (~hidden).to(words.dtype)[..., None]
-        said = (words * shown).sum(1) / shown.sum(1)
-        parts = [words]
-        for eye, image in zip(self.eyes, inputs.images.values(), strict=True):
-            tokens, pointed = eye(image.to(said.dtype) / 127.5 - 1, said, words)
-            parts.append(tokens)
-            parts[0] = parts[0] + pointed
-        if self.features.numbers:
-            parts.append(self.body(self.number_statistics(inputs.numbers))[:, None])
-        x = torch.cat(parts, 1)
-        mask = functional.pad(mask, (0, x.shape[1] - mask.shape[-1]))
-        for block in self.context:
-            x = block(x, mask)
-        x = self.context_norm(x)
-        context: list[Context] = []
-        for read in self.reads:
-            key, value = read(x).chunk(2, -1)
-            context.append((split(key, self.settings["heads"]), split(value, self.settings["heads"]), mask))
-        return context, said + x[:, -1]
+        numbers = self.number_statistics(inputs.numbers)
+        tokens, mask, said = self.observer(inputs, numbers, numbers.new_zeros(len(inputs), 0, self.settings["dim"]))
+        return self.reader(tokens, mask), said + tokens[:, -1]
 
     def velocity(
         self, action: torch.Tensor, time: torch.Tensor, context: list[Context], summary: torch.Tensor

@@ -130,7 +130,8 @@ def test_padding_words_change_nothing() -> None:
     made = network()
     wide = VisionLanguageAction(FEATURES, roomier, "flow", 32, 2, 2, 1, 8).eval()
     state = made.state_dict()
-    state["word_place"] = torch.cat([state["word_place"], torch.randn(1, 4, 32)], 1)
+    place = "observer.word_place"
+    state[place] = torch.cat([state[place], torch.randn(1, 4, 32)], 1)
     wide.load_state_dict(state)
     seen = inputs(2)
     padded = Inputs(seen.images, seen.numbers, roomier.encode([SENTENCES[0]] * 2))
