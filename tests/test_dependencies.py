@@ -18,7 +18,7 @@ LAYERS = {
     # layer of simeval: its modules                                        layers it may import beside itself
     "data": ("errors noise codec conventions types settings", ""),
     "numbers": ("metrics stats latency", "data"),
-    "contract": ("world wrappers simulator policy matching perturbation", "data"),
+    "contract": ("world wrappers simulator policy matching perturbation axes", "data"),
     "trace": (
         "content tape episode index shard shard_reader shard_source trace reader provenance folder store video",
         "data numbers",
