@@ -65,6 +65,16 @@ class World(ABC):
     def horizon(self, task: str) -> int:
         """The usual cap on the length of an episode of ``task``, in control steps."""
 
+    def objection(self, start: Start) -> str | None:
+        """Why an episode cannot fairly begin at ``start``; none where it can, which is all that the default says.
+
+        Fair is a start, perturbations and all, that is not solved already and is solvable as far as can be seen:
+        nothing is stuck in anything else, and all that matters is within reach. A pure function of ``start``, apart
+        from the slots, which are left alone.
+        """
+        self.check_task(start.task)
+        return None
+
     @abstractmethod
     def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
         """Begin an episode in each of ``slots``: a function of its start and key alone."""

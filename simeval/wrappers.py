@@ -39,6 +39,10 @@ class Delegate(World):
         """See ``World.horizon``."""
         return self.world.horizon(task)
 
+    def objection(self, start: Start) -> str | None:
+        """See ``World.objection``."""
+        return self.world.objection(start)
+
     def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.reset``."""
         return self.world.reset(slots, starts, keys)

@@ -123,6 +123,11 @@ class HostedWorld(World):
         self.check_task(task)
         return self._ask_any("horizon", {"task": task})
 
+    def objection(self, start: Start) -> str | None:
+        """See ``World.objection``."""
+        self.check_task(start.task)
+        return self._ask_any("objection", {"start": start.to_json()}, patience=_BUILDING)
+
     def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.reset``."""
         self.check_slots(slots)
@@ -252,12 +257,12 @@ class HostedWorld(World):
             raise LostError(next(self._gone[slot] for slot in slots if slot in self._gone), lost)
         return answers
 
-    def _ask_any(self, method: str, arguments: dict[str, Any]) -> Any:
+    def _ask_any(self, method: str, arguments: dict[str, Any], patience: float = 1.0) -> Any:
         """Ask something that any worker knows; a second time where the first dies of it."""
         for _ in range(2):
             try:
                 self._wait_for(0)
-                return self._workers[0].call(method, arguments, seconds=self._deadline)[0]
+                return self._workers[0].call(method, arguments, seconds=patience * self._deadline)[0]
             except Lost as error:
                 self._replace(0, error, [])
                 last = error

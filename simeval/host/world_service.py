@@ -47,6 +47,8 @@ class WorldService:
             case "starts":
                 drawn = world.starts(arguments["task"], arguments["count"], arguments["seed"])
                 return [start.to_json() for start in drawn], {}
+            case "objection":
+                return world.objection(Start.from_json(arguments["start"])), {}
             case "horizon":
                 return world.horizon(arguments["task"]), {}
         raise ValueError(f"a hosted World has no method {method!r}")
