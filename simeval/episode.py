@@ -24,6 +24,7 @@ class Ending:
     held before the first action. ``success_hold``: see ``World.success_hold``. ``held``: the number of successful
     steps in a row just before a child's first step. ``wall_s``: seconds from its first step to its last, other slots'
     work included. ``inference``: how long the policy took for each of its predictions. No result depends on these two.
+    ``told``: the instruction that the policy was given, where a perturbation made it another than the start's.
     """
 
     status: str
@@ -33,6 +34,7 @@ class Ending:
     solved_at_reset: bool = False
     error: str = ""
     blame: str = ""
+    told: str = ""
     wall_s: float = 0.0
     inference: Counts = field(default_factory=dict, compare=False)
 
@@ -52,12 +54,14 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Everything a branch needs at one step: the World's snapshot, the policy's memory of this episode, ``held``."""
+    """Everything a branch needs at one step: the World's snapshot, the policy's memory of this episode, ``held``, and
+    what the effects around the World remember before they are shown this step's observation."""
 
     step: int
     snapshot: Snapshot
     memory: Mapping[str, Any]
     held: int
+    effects: Mapping[str, Any] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """A self-contained encoding."""
@@ -68,6 +72,7 @@ class Checkpoint:
                 "snapshot": self.snapshot.to_bytes(),
                 "memory": dict(self.memory),
                 "held": self.held,
+                **({"effects": dict(self.effects)} if self.effects else {}),
             }
         )
 
@@ -77,7 +82,13 @@ class Checkpoint:
         content = unpack(data)
         if not isinstance(content, dict) or content.get("format") != "simeval-checkpoint/1":
             raise TraceError("these bytes are not a simeval checkpoint; the trace is damaged or foreign")
-        return cls(content["step"], Snapshot.from_bytes(content["snapshot"]), content["memory"], content["held"])
+        return cls(
+            content["step"],
+            Snapshot.from_bytes(content["snapshot"]),
+            content["memory"],
+            content["held"],
+            content.get("effects", {}),
+        )
 
 
 def window(path: str, rows: int, begin: int, end: int | None) -> slice:
@@ -177,6 +188,11 @@ class Episode:
     def succeeded(self) -> bool:
         """Whether the task was solved (an episode with an error was not)."""
         return self.ending.summary.success
+
+    @property
+    def instruction(self) -> str:
+        """The instruction as the policy was told it."""
+        return self.ending.told or self.rollout.start.instruction
 
     @property
     def length(self) -> int:

@@ -11,7 +11,7 @@ from simeval.episode import Checkpoint, Episode
 from simeval.errors import UnsupportedError
 from simeval.latency import Counts
 from simeval.noise import Stream
-from simeval.perturbation import Effects, split
+from simeval.perturbation import EffectMemory, Effects, split
 from simeval.reader import Run
 from simeval.types import Rollout, Start
 from simeval.world import World
@@ -134,6 +134,9 @@ class Lane:
     world_stream: Stream = field(init=False)
     policy_stream: Stream = field(init=False)
     effects: Effects = field(init=False)
+    effect_memory: EffectMemory = field(default_factory=dict)
+    """What the effects remember as this step's observation arrives, and, once there is an action, after that."""
+    _shown: EffectMemory = field(default_factory=dict)
     instruction: str = field(init=False)
     snapshot_steps: frozenset[int] = field(init=False)
     extras: dict[str, Any] | None = None
@@ -148,11 +151,27 @@ class Lane:
         self.recording = self.position == len(self.program.segments) - 1
         self.world_stream = rollout.key("world").stream("world")
         self.policy_stream = rollout.key("policy").stream("policy")
-        self.effects = Effects(rollout, split(world, rollout.perturbations)[1])
+        self.effects = Effects(rollout, split(world, rollout.perturbations)[1], world.spec)
+        self.effect_memory = self.effects.begin(self.effect_memory)
         self.instruction = self.effects.instruction(rollout.start.instruction)
         self.snapshot_steps = frozenset(rollout.snapshot_steps) if self.recording else frozenset()
         if self.recording:
             self.held_at_first = self.held
+
+    def inherit(self, origin: Checkpoint) -> None:
+        """Begin where a checkpoint was kept."""
+        self.step, self.held, self.held_at_first = origin.step, origin.held, origin.held
+        self.effect_memory = self.effects.begin(origin.effects)
+
+    def show(self, observation: Mapping[str, Any]) -> dict[str, Any]:
+        """What the effects make of this step's observation."""
+        shown, self._shown = self.effects.observation(observation, self.step, self.effect_memory)
+        return shown
+
+    def send(self, action: np.ndarray) -> np.ndarray:
+        """What the effects make of this step's action."""
+        sent, self.effect_memory = self.effects.action(action, self.step, self._shown)
+        return sent
 
     def report(self, extras: Mapping[str, np.ndarray]) -> None:
         """Take note of what the policy reports; ``ValueError`` if that is other than before in this episode."""

@@ -100,7 +100,7 @@ class MonteCarlo(Study):
         """Raise ``ConfigError`` or ``UnsupportedError`` where the design cannot be had in this setting."""
         for world in setting.worlds.values():
             for perturbation in split(world, self.perturbations)[1]:
-                effect_of(perturbation)
+                effect_of(perturbation, world.spec)
 
     def _tasks(self, world: World) -> tuple[str, ...]:
         if self.tasks is None:

@@ -72,7 +72,7 @@ class Stage:
         self._guard = WorldGuard(world)
         self._acted: set[str] = set()
         self._pictures = {key for key, space in world.observation_space.items() if is_picture(space)}
-        self._pictures_recorded = any(keep(f"observation/{key}") for key in self._pictures)
+        self._pictures_recorded = {key for key in self._pictures if keep(f"observation/{key}")}
 
     def submit(self, program: Program) -> None:
         """Queue a program; it begins when a slot comes free."""
@@ -122,8 +122,18 @@ class Stage:
             staying = (lane for lane in lanes if lane.recording or lane.step + 1 < lane.until)
             for name, group in _by_policy(staying).items():
                 reads = not self._pictures.isdisjoint(self.policies[name].observation_keys)
-                looks[[row[lane.slot] for lane in group]] = self._due(name, group) if reads else False
+                seen = self._due(name, group) if reads else np.zeros(len(group), dtype=bool)
+                remembered = [lane.effects.remembers_pictures for lane in group]
+                looks[[row[lane.slot] for lane in group]] = seen | remembered
         return looks.tolist()
+
+    def _shown(self, lane: Lane, look: bool) -> frozenset[str]:
+        """The observations of a lane for its effects to change: pictures only where somebody looks."""
+        keys = lane.effects.observation_keys & self._observation.keys()
+        if lane.effects.remembers_pictures:
+            return keys
+        read = self.policies[lane.rollout.policy].observation_keys if look else ()
+        return keys - (self._pictures - self._pictures_recorded).difference(read)
 
     def _alive(self, lanes: Sequence[Lane]) -> list[Lane]:
         return [lane for lane in lanes if self._lanes[lane.slot] is lane]
@@ -167,13 +177,13 @@ class Stage:
             lane = lanes[row]
             origin = origins[row]
             if origin is not None:
-                lane.step, lane.held, lane.held_at_first = origin.step, origin.held, origin.held
+                lane.inherit(origin)
             lane.solved_at_reset = lane.program.rollout.parent is None and self._solved(result, row)
             inherits = origin is not None and lane.rollout.policy == lane.program.origin_policy
             self._begin_memory(lane, origin.memory if origin is not None and inherits else None)
         rows = [row for row in rows if self._lanes[lanes[row].slot] is lanes[row]]
         self._tape.begin([lanes[row].slot for row in rows if lanes[row].recording])
-        self._observe(lanes, rows, result)
+        self._observe(lanes, rows, result, [True] * len(lanes))
 
     def _solved(self, result: TimeStep, row: int) -> bool:
         return self.world.success_hold > 0 and bool(result.success[row])
@@ -231,7 +241,7 @@ class Stage:
             self._fail_action(name, lanes[row], problem)
         for row, lane in enumerate(lanes):
             if lane.effects and row not in problems:
-                action[row] = lane.effects.action(action[row], lane.step)
+                action[row] = lane.send(action[row])
                 for problem in action_problems(space, action[row : row + 1], 1).values():
                     self._fail_action(name, lane, problem)
         for row, lane in enumerate(lanes):
@@ -311,7 +321,7 @@ class Stage:
         for lane in handing_on:
             self._hand_on(lane)
         rows = [row for row in rows if self._lanes[slots[row]] is lanes[row]]
-        self._observe(lanes, rows, result)
+        self._observe(lanes, rows, result, looks)
         self._keep_checkpoints([lane for lane in over if lane.recording])
         for lane in over:
             if lane.recording:
@@ -329,8 +339,11 @@ class Stage:
         if lane.recording and self._lanes[lane.slot] is lane:
             self._tape.begin([lane.slot])
 
-    def _observe(self, lanes: Sequence[Lane], rows: list[int], result: TimeStep) -> None:
-        """Show the policies what the World returned, and record it for the lanes that are being recorded."""
+    def _observe(self, lanes: Sequence[Lane], rows: list[int], result: TimeStep, looks: Sequence[bool]) -> None:
+        """Show the policies what the World returned, and record it for the lanes that are being recorded.
+
+        ``looks``: of which lanes somebody looks at the pictures.
+        """
         if not rows:
             return
         slots = np.array([lanes[row].slot for row in rows])
@@ -342,8 +355,8 @@ class Stage:
         for row in rows:
             lane = lanes[row]
             if lane.effects:
-                own = {key: np.array(value[lane.slot]) for key, value in self._observation.items()}
-                for key, value in lane.effects.observation(own, lane.step).items():
+                own = {key: np.array(self._observation[key][lane.slot]) for key in self._shown(lane, looks[row])}
+                for key, value in lane.show(own).items():
                     self._observation[key][lane.slot] = value
         recorded = [row for row in rows if lanes[row].recording]
         if recorded:
@@ -406,6 +419,7 @@ class Stage:
             solved_at_reset=lane.solved_at_reset,
             error=error,
             blame=blame,
+            told=lane.instruction if lane.recording and lane.instruction != lane.rollout.start.instruction else "",
             wall_s=time.perf_counter() - lane.began,
             inference=lane.inference,
         )
