@@ -12,6 +12,10 @@ from simeval.types import Rollout, canonical_json, content_hash
 NOMINAL = "nominal"
 """The name of the condition without perturbations."""
 _UNPERTURBED = "[]"
+_NO_COMPONENTS = {"seed", "redraws"}
+"""Parameters of a perturbation that say what was drawn and not what is changed."""
+_MOST_TERMS = 2
+"""A condition of more axes at one level is named by their number."""
 _T = TypeVar("_T")
 _LONGEST = 24
 """The most characters of a parameter's value in a name."""
@@ -21,7 +25,8 @@ _LONGEST = 24
 class Arm:
     """One of the things being compared: a policy, under a condition, in a world.
 
-    ``condition`` is the JSON of all perturbations, so that any difference between them makes another arm.
+    ``condition`` is the JSON of all perturbations, so that any difference between them makes another arm; but where a
+    study draws perturbations of a severity, what was drawn at one severity is one condition (:func:`severity_of`).
 
     ``world`` is empty where each task is played in one world only: there the world is part of the task, and a policy's
     episodes in all worlds belong together; but among several worlds, one that defines no success stands by itself.
@@ -43,6 +48,11 @@ class Arm:
         condition = canonical_json(perturbations) if perturbations else _UNPERTURBED
         return _one(cls(rollout.policy, rollout.world, condition))
 
+    @property
+    def drawn(self) -> bool:
+        """Whether its condition is a severity, at which several perturbations were drawn."""
+        return '"components"' in self.condition
+
     def changed(self, **parts: str) -> "Arm":
         """The arm that differs from this one in ``parts``."""
         return _one(replace(self, **parts))
@@ -56,6 +66,23 @@ class Arm:
 def _one(arm: Arm) -> Arm:
     """Equal arms as one object: a run has few arms and many rollouts."""
     return arm
+
+
+@lru_cache(65536)
+def severity_of(condition: str) -> str:
+    """A condition without what was drawn: axes, the components that change, levels and steps, and no values."""
+    return canonical_json(
+        [
+            {
+                "axis": data["axis"],
+                "components": sorted(data["params"].keys() - _NO_COMPONENTS),
+                "level": data["level"],
+                "from_step": data["from_step"],
+                "to_step": data["to_step"],
+            }
+            for data in json.loads(condition)
+        ]
+    )
 
 
 def labels(arms: Iterable[Arm]) -> dict[Arm, str]:
@@ -84,10 +111,20 @@ def condition_names(conditions: Iterable[str]) -> dict[str, str]:
     }
     return _distinct(
         {
-            condition: " + ".join(terms[canonical_json(data)] for data in perturbations) or NOMINAL
+            condition: _counted(perturbations)
+            or " + ".join(terms[canonical_json(data)] for data in perturbations)
+            or NOMINAL
             for condition, perturbations in parsed.items()
         }
     )
+
+
+def _counted(perturbations: Sequence[Mapping[str, Any]]) -> str:
+    """``6 axes 8`` for severities of many axes; nothing for anything else."""
+    levels = {data["level"] for data in perturbations}
+    if len(perturbations) <= _MOST_TERMS or len(levels) > 1 or not all("components" in data for data in perturbations):
+        return ""
+    return f"{len(perturbations)} axes {levels.pop():g}"
 
 
 def _short(data: Mapping[str, Any]) -> str:
@@ -101,12 +138,15 @@ def _detailed(data: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> st
         return len(set(map(canonical_json, values))) > 1
 
     level = repr(data["level"]) if differ(other["level"] for other in group) else f"{data['level']:g}"
-    keys = sorted({key for other in group for key in other["params"]})
-    details = [
-        f"{key} {_clipped(data['params'].get(key))}"
-        for key in keys
-        if differ([key in other["params"], other["params"].get(key)] for other in group)
-    ]
+    if "components" in data:
+        details = [", ".join(data["components"])] if differ(other.get("components") for other in group) else []
+    else:
+        params = [other.get("params", {}) for other in group]
+        details = [
+            f"{key} {_clipped(data['params'].get(key))}"
+            for key in sorted({key for other in params for key in other})
+            if differ([key in other, other.get(key)] for other in params)
+        ]
     if differ([other["from_step"], other["to_step"]] for other in group):
         details.append(_steps(data["from_step"], data["to_step"]))
     return f"{data['axis']} {level}" + (f" ({', '.join(details)})" if details else "")

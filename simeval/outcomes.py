@@ -5,11 +5,11 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from sys import intern
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from simeval.arms import Arm
+from simeval.arms import Arm, severity_of
 from simeval.audit import agree, audit, indexed_episode, indexed_rollout, shown
 from simeval.episode import Episode
 from simeval.errors import TraceError
@@ -31,7 +31,9 @@ Measure = Literal["success", "return"]
 class Outcome:
     """One requested rollout: what became of it (``status``, with ``reason``), and its summary where there is one.
 
-    ``pair`` identifies the start and noise that it shares with the rollouts of other arms; ``ever`` and ``final`` say
+    ``pair`` identifies what it shares with the rollouts that it is compared with: the start and noise, and what was
+    drawn, where its arm is a severity. ``instance`` identifies the start and the seed alone, ``condition`` is the
+    JSON of its perturbations, and ``fresh`` names the noise streams keyed by another seed. ``ever`` and ``final`` say
     whether the goal held after any step, and after the last one. ``success_hold`` is 0 where the world defines no
     success. ``blame`` says whose an error is: the policy's or the world's. ``parent`` is empty for a root.
     ``inference``: how long the policy took to predict.
@@ -54,6 +56,9 @@ class Outcome:
     reason: str = ""
     blame: str = ""
     inference: Counts = field(default_factory=dict)
+    instance: bytes = b""
+    condition: str = "[]"
+    fresh: tuple[str, ...] = ()
 
     @property
     def branch(self) -> bool:
@@ -68,9 +73,10 @@ class Outcome:
     @classmethod
     def of(cls, rollout: Rollout, status: str, reason: str = "") -> "Outcome":
         """What can be said of a rollout without an episode."""
+        arm = Arm.of(rollout)
         return cls(
             rollout.id,
-            Arm.of(rollout),
+            arm,
             intern(rollout.world),
             intern(rollout.start.task),
             pair_key(rollout),
@@ -80,6 +86,9 @@ class Outcome:
             intern(rollout.start.instruction),
             intern(status),
             reason=reason,
+            instance=_digest(_start_of(rollout), rollout.seed),
+            condition=arm.condition,
+            fresh=tuple(name for name, _ in rollout.streams),
         )
 
 
@@ -91,9 +100,15 @@ def measure(outcomes: Iterable[Outcome]) -> Measure:
 
 def pair_key(rollout: Rollout) -> bytes:
     """What two rollouts that differ only in policy, world or perturbations share: their start and their noise."""
-    start = replace(rollout.start, perturbations=(), instruction="")
-    shared = [start.to_json(), rollout.seed, [list(pair) for pair in rollout.streams], rollout.branch_step]
-    return hashlib.blake2b(canonical_json(shared).encode(), digest_size=10).digest()
+    return _digest(_start_of(rollout), rollout.seed, [list(pair) for pair in rollout.streams], rollout.branch_step)
+
+
+def _start_of(rollout: Rollout) -> dict[str, Any]:
+    return replace(rollout.start, perturbations=(), instruction="").to_json()
+
+
+def _digest(*shared: Any) -> bytes:
+    return hashlib.blake2b(canonical_json(list(shared)).encode(), digest_size=10).digest()
 
 
 def read_outcomes(run: Run) -> list[Outcome]:
@@ -108,7 +123,7 @@ def read_outcomes(run: Run) -> list[Outcome]:
     found = {outcome.id: outcome for outcome in _recorded(run)}
     dropped = run.dropped
     outcomes = [found.get(id_) or _absent(run, id_, dropped) for id_ in run.requested]
-    for told_apart in (_by_measure, _by_world, _by_limits, _by_instruction, _once):
+    for told_apart in (_by_measure, _by_world, _by_limits, _by_instruction, _by_noise, _by_severity, _once):
         outcomes = told_apart(outcomes)
     return outcomes
 
@@ -207,6 +222,45 @@ def _by_instruction(outcomes: Sequence[Outcome]) -> list[Outcome]:
     said = _values(outcomes, place, lambda outcome: outcome.instruction)
     return [
         _in_setting(outcome, f"“{outcome.instruction}”" if len(said[place(outcome)]) > 1 else "")
+        for outcome in outcomes
+    ]
+
+
+def _by_noise(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Where one start is run again with fresh noise, that is an arm of its own."""
+
+    def place(outcome: Outcome) -> Hashable:
+        return outcome.instance, outcome.world, outcome.arm.condition, outcome.parent
+
+    noises = _values(outcomes, place, lambda outcome: outcome.fresh)
+    return [
+        _in_setting(outcome, f"fresh {' and '.join(outcome.fresh)} noise" if outcome.fresh else "")
+        if not outcome.branch and len(noises[place(outcome)]) > 1
+        else outcome
+        for outcome in outcomes
+    ]
+
+
+def _by_severity(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """What a matched study drew at one severity is one arm; its outcomes are told apart by ``pair``.
+
+    A study is matched in a world if some start is run there, with one noise, as it is and under several perturbations.
+    """
+
+    def place(outcome: Outcome) -> Hashable:
+        return outcome.world, outcome.arm.policy, outcome.pair
+
+    roots = [outcome for outcome in outcomes if not outcome.branch]
+    conditions = _values(roots, place, lambda outcome: outcome.condition)
+    matched = {(o.world, o.arm.policy) for o in roots if len(found := conditions[place(o)]) > 2 and "[]" in found}
+    return [
+        replace(
+            outcome,
+            arm=outcome.arm.changed(condition=severity_of(outcome.condition)),
+            pair=_digest(outcome.pair.hex(), outcome.condition),
+        )
+        if not outcome.branch and outcome.condition != "[]" and (outcome.world, outcome.arm.policy) in matched
+        else outcome
         for outcome in outcomes
     ]
 

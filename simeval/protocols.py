@@ -5,13 +5,13 @@ A :class:`Study` is what a configuration builds; its ``protocol`` is what the en
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simeval.errors import ConfigError
 from simeval.noise import Key
 from simeval.perturbation import effect_of, split
-from simeval.schedule import Protocol, parallel_iter
+from simeval.schedule import Drop, Protocol, parallel_iter
 from simeval.types import Perturbation, Rollout, Start
 from simeval.world import World
 
@@ -37,21 +37,18 @@ class Study(ABC):
         return None
 
 
-def together(rollouts: Sequence[Rollout]) -> Protocol:
+def together(rollouts: Sequence[Rollout | Drop]) -> Protocol:
     """One round: all ``rollouts`` at once; returns their episodes."""
     return (yield list(rollouts))
 
 
 @dataclass(frozen=True)
-class MonteCarlo(Study):
-    """``episodes`` rollouts of each policy on each task, from independently drawn starts.
-
-    The first policy's starts depend on the seed alone, so that two runs with one policy each and the same seed are
-    paired; further policies in one run get starts and noise of their own.
+class Design(Study):
+    """``episodes`` starts of each task of each World, and what is asked of each start together.
 
     ``tasks``: all of a World's by default. ``horizon``: the task's own by default. ``stop_on_success``: end an episode
     once success has held; otherwise it runs to its horizon. ``snapshot_every``: keep a checkpoint every so many steps
-    (0: none), to branch from later. ``perturbations`` hold in every rollout.
+    (0: none), to branch from later.
     """
 
     episodes: int
@@ -59,91 +56,120 @@ class MonteCarlo(Study):
     horizon: int | None = None
     stop_on_success: bool = True
     snapshot_every: int = 0
-    perturbations: Sequence[Perturbation] = ()
 
     def __post_init__(self) -> None:
-        _check_whole("episodes", self.episodes, 1, "a study needs at least one episode per task")
-        _check_whole("snapshot_every", self.snapshot_every, 0, "0 keeps no checkpoints")
-        if not isinstance(self.stop_on_success, bool):
-            raise ConfigError(f"protocol.stop_on_success={self.stop_on_success}: expected true or false")
+        check_whole("episodes", self.episodes, 1, "a study needs at least one episode per task")
+        check_whole("snapshot_every", self.snapshot_every, 0, "0 keeps no checkpoints")
+        check_truth("stop_on_success", self.stop_on_success)
         if isinstance(self.tasks, str):
             object.__setattr__(self, "tasks", (self.tasks,))
         if self.tasks is not None and not self.tasks:
             raise ConfigError("protocol.tasks=[]: a study needs at least one task; null means all of the world's")
-        given = tuple(p if isinstance(p, Perturbation) else _perturbation(p) for p in self.perturbations)
-        object.__setattr__(self, "perturbations", given)
         if self.horizon is not None:
-            _check_whole("horizon", self.horizon, 1, "an episode needs at least one step")
+            check_whole("horizon", self.horizon, 1, "an episode needs at least one step")
 
     def protocol(self, setting: Setting) -> Protocol:
         """See ``Study.protocol``; returns the episodes."""
         rounds = yield from parallel_iter(together(one) for one in self.rounds(setting))
-        return [episode for episodes in rounds for episode in episodes]
+        return [episode for episodes in rounds for episode in episodes if episode is not None]
 
-    def size(self, setting: Setting) -> int | None:
-        """See ``Study.size``."""
-        self._check(setting)
-        return sum(
-            self.episodes * len(self._tasks(world)) * len(setting.policies[name])
-            for name, world in setting.worlds.items()
-        )
+    def rounds(self, setting: Setting) -> Iterator[Sequence[Rollout | Drop]]:
+        """What is asked together."""
+        raise NotImplementedError
 
-    def rounds(self, setting: Setting) -> Iterator[list[Rollout]]:
-        """What is asked together: here, one rollout each."""
-        draw = _Draw(setting, self.episodes)
-        for name, index, task in self._cells(setting):
-            for number, policy in enumerate(setting.policies[name]):
-                seed = Key(setting.seed).integer("monte_carlo", number) if number else setting.seed
-                yield [self._rollout(draw, name, policy, task, index, seed)]
-
-    def _check(self, setting: Setting) -> None:
+    def check(self, setting: Setting) -> None:
         """Raise ``ConfigError`` or ``UnsupportedError`` where the design cannot be had in this setting."""
-        for world in setting.worlds.values():
-            for perturbation in split(world, self.perturbations)[1]:
-                effect_of(perturbation, world.spec)
 
-    def _tasks(self, world: World) -> tuple[str, ...]:
+    def tasks_of(self, world: World) -> tuple[str, ...]:
+        """The tasks of a World that the study has; ``ConfigError`` for one that the World has not."""
         if self.tasks is None:
             return world.tasks
         for task in self.tasks:
             world.check_task(task)
         return tuple(self.tasks)
 
-    def _cells(self, setting: Setting) -> Iterator[tuple[str, int, str]]:
-        self._check(setting)
+    def cells(self, setting: Setting) -> Iterator[tuple[str, int, str]]:
+        """World, number and task of every start, in the order in which they are run."""
+        self.check(setting)
         for index in range(self.episodes):
             for name, world in setting.worlds.items():
-                for task in self._tasks(world):
+                for task in self.tasks_of(world):
                     yield name, index, task
 
-    def _rollout(self, draw: "_Draw", name: str, policy: str, task: str, index: int, seed: int) -> Rollout:
-        world = draw.setting.worlds[name]
+    def rollout(self, starts: "Starts", name: str, policy: str, task: str, index: int, seed: int) -> Rollout:
+        """The rollout of a policy from the ``index``-th start of a task that ``seed`` draws, with noise of its own."""
+        world = starts.setting.worlds[name]
         horizon = world.horizon(task) if self.horizon is None else self.horizon
         every = self.snapshot_every
         return Rollout(
-            start=draw.starts(name, task, seed)[index],
+            start=starts.of(name, task, seed)[index],
             seed=Key(seed).integer("noise", task, index) >> 32,
             horizon=horizon,
             world=name,
             policy=policy,
-            perturbations=tuple(self.perturbations),
             snapshot_steps=tuple(range(0, horizon, every)) if every else (),
             stop_on_success=self.stop_on_success,
         )
 
 
 @dataclass(frozen=True)
+class MonteCarlo(Design):
+    """``episodes`` rollouts of each policy on each task, from independently drawn starts.
+
+    The first policy's starts depend on the seed alone, so that two runs with one policy each and the same seed are
+    paired; further policies in one run get starts and noise of their own. ``perturbations`` hold in every rollout; the
+    other settings are those of :class:`Design`.
+    """
+
+    perturbations: Sequence[Perturbation] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = tuple(p if isinstance(p, Perturbation) else _perturbation(p) for p in self.perturbations)
+        object.__setattr__(self, "perturbations", given)
+
+    def size(self, setting: Setting) -> int | None:
+        """See ``Study.size``."""
+        self.check(setting)
+        return sum(
+            self.episodes * len(self.tasks_of(world)) * len(setting.policies[name])
+            for name, world in setting.worlds.items()
+        )
+
+    def rounds(self, setting: Setting) -> Iterator[Sequence[Rollout | Drop]]:
+        """What is asked together: here, one rollout each."""
+        starts = Starts(setting, self.episodes)
+        for name, index, task in self.cells(setting):
+            for number, policy in enumerate(setting.policies[name]):
+                seed = Key(setting.seed).integer("monte_carlo", number) if number else setting.seed
+                yield [self._perturbed(self.rollout(starts, name, policy, task, index, seed))]
+
+    def check(self, setting: Setting) -> None:
+        """See ``Design.check``."""
+        for world in setting.worlds.values():
+            for perturbation in split(world, self.perturbations)[1]:
+                effect_of(perturbation, world.spec)
+
+    def _perturbed(self, rollout: Rollout) -> Rollout:
+        return replace(rollout, perturbations=tuple(self.perturbations)) if self.perturbations else rollout
+
+
+@dataclass(frozen=True)
 class Paired(MonteCarlo):
     """Every policy on the same starts and the same noise: what differs between them is the policy alone."""
 
-    def rounds(self, setting: Setting) -> Iterator[list[Rollout]]:
+    def rounds(self, setting: Setting) -> Iterator[Sequence[Rollout | Drop]]:
         """What is asked together: one start, all policies."""
-        draw = _Draw(setting, self.episodes)
-        for name, index, task in self._cells(setting):
-            yield [self._rollout(draw, name, policy, task, index, setting.seed) for policy in setting.policies[name]]
+        starts = Starts(setting, self.episodes)
+        for name, index, task in self.cells(setting):
+            yield [
+                self._perturbed(self.rollout(starts, name, policy, task, index, setting.seed))
+                for policy in setting.policies[name]
+            ]
 
-    def _check(self, setting: Setting) -> None:
-        super()._check(setting)
+    def check(self, setting: Setting) -> None:
+        """See ``Design.check``."""
+        super().check(setting)
         for name, policies in setting.policies.items():
             if len(policies) < 2:
                 raise ConfigError(
@@ -152,7 +178,7 @@ class Paired(MonteCarlo):
                 )
 
 
-class _Draw:
+class Starts:
     """The starts of each World, task and seed, drawn once."""
 
     def __init__(self, setting: Setting, count: int):
@@ -160,7 +186,8 @@ class _Draw:
         self._count = count
         self._starts: dict[tuple[str, str, int], list[Start]] = {}
 
-    def starts(self, name: str, task: str, seed: int) -> list[Start]:
+    def of(self, name: str, task: str, seed: int) -> list[Start]:
+        """The starts of one World and task."""
         key = (name, task, seed)
         if key not in self._starts:
             self._starts[key] = self.setting.worlds[name].starts(task, self._count, seed)
@@ -176,6 +203,13 @@ def _perturbation(data: Any) -> Perturbation:
         ) from None
 
 
-def _check_whole(name: str, value: object, least: int, meaning: str) -> None:
+def check_whole(name: str, value: object, least: int, meaning: str) -> None:
+    """Raise ``ConfigError`` unless a protocol's setting is a whole number of at least ``least``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"protocol.{name}={value}: expected a whole number of at least {least} ({meaning})")
+
+
+def check_truth(name: str, value: object) -> None:
+    """Raise ``ConfigError`` unless a protocol's setting is true or false."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"protocol.{name}={value}: expected true or false")

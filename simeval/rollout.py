@@ -63,7 +63,7 @@ class Engine:
 
     def run(self, protocol: Protocol) -> Any:
         """Run a protocol to its end and return what it returns. Episodes that the store recalls are not run again."""
-        self._schedule = schedule = Schedule(protocol, self.store.recall, self._submit)
+        self._schedule = schedule = Schedule(protocol, self.store.recall, self._submit, self.store.drop)
         wanted = 2 * sum(stage.world.num_slots for stage in self._stages.values())
         while True:
             schedule.advance(wanted)

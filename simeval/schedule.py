@@ -6,10 +6,19 @@ only on what it received, so neither timing nor the number of slots can change i
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from simeval.episode import Episode
 from simeval.types import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """In a round, a rollout of the design that is not to be run, and why; the record keeps both, none comes back."""
+
+    rollout: Rollout
+    reason: str
 
 
 class Parallel:
@@ -19,7 +28,7 @@ class Parallel:
         self.protocols = protocols
 
 
-Protocol = Generator[Sequence[Rollout] | Parallel, list[Any], Any]
+Protocol = Generator[Sequence[Rollout | Drop] | Parallel, list[Any], Any]
 """A generator that yields rounds of rollouts (or ``Parallel``), receives a list, and returns anything."""
 
 
@@ -57,15 +66,22 @@ class _Brood:
 class Schedule:
     """Turns a protocol into rollouts to be run, and finished episodes into the protocol's next questions.
 
-    ``recall`` gives an episode that is recorded already (or none); ``submit`` takes a rollout to be run. A rollout
-    that is asked for twice is run once.
+    ``recall`` gives an episode that is recorded already (or none); ``submit`` takes a rollout to be run, ``drop`` one
+    that is not. A rollout that is asked for twice is run once.
     """
 
-    def __init__(self, protocol: Protocol, recall: Callable[[str], Episode | None], submit: Callable[[Rollout], None]):
+    def __init__(
+        self,
+        protocol: Protocol,
+        recall: Callable[[str], Episode | None],
+        submit: Callable[[Rollout], None],
+        drop: Callable[[Rollout, str], None] = lambda rollout, reason: None,
+    ):
         self.finished = False
         self.result: Any = None
         self._recall = recall
         self._submit = submit
+        self._drop = drop
         self._waiters: dict[str, list[tuple[_Task, int]]] = {}
         self._broods: deque[_Brood] = deque()
         self._ready: deque[tuple[_Task, Any]] = deque()
@@ -107,13 +123,17 @@ class Schedule:
             return
         rollouts = list(asked)
         for rollout in rollouts:
-            if not isinstance(rollout, Rollout):
+            if not isinstance(rollout, Rollout | Drop):
                 raise TypeError(
                     f"a protocol yields lists of Rollout; received an item of type {type(rollout).__name__}"
                 )
         task.received = [None] * len(rollouts)
         task.waiting = len(rollouts) + 1
         for index, rollout in enumerate(rollouts):
+            if isinstance(rollout, Drop):
+                self._drop(rollout.rollout, rollout.reason)
+                task.waiting -= 1
+                continue
             recorded = self._recall(rollout.id)
             if recorded is not None:
                 task.received[index] = recorded

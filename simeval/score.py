@@ -13,6 +13,8 @@ from typing import Any
 
 from simeval.arms import Arm, condition_names, labels
 from simeval.folder import write_json
+from simeval.matched_analysis import matched_studies
+from simeval.matched_words import matched_headline
 from simeval.outcomes import COUNTED, Outcome, measure, read_outcomes
 from simeval.pairing import compare_paired, contested
 from simeval.reader import Run
@@ -81,6 +83,7 @@ def scores_of(
         ],
         "overall": summary(roots, confidence),
         "pairs": _pairs(by_arm, names, confidence),
+        "matched": matched_studies(outcomes, confidence),
         "branches": [
             {"arm": names[arm], **rate(members, confidence)}
             for arm, members in _grouped(o for o in outcomes if o.branch).items()
@@ -92,7 +95,8 @@ def scores_of(
             if o.status != COUNTED
         ],
     }
-    return {"headline": headline(scores), **scores}
+    said = matched_headline(scores["matched"], scores["rule"]) if scores["matched"] else headline(scores)
+    return {"headline": said, **scores}
 
 
 def _grouped(outcomes: Iterable[Outcome]) -> dict[Arm, list[Outcome]]:
@@ -123,10 +127,14 @@ def _rule(roots: Sequence[Outcome], confidence: float) -> dict[str, Any]:
 
 
 def _pairs(by_arm: dict[Arm, list[Outcome]], names: dict[Arm, str], confidence: float) -> list[dict[str, Any]]:
-    """Paired comparisons of the arms that differ in one respect only and share starts and noise."""
+    """Paired comparisons of the arms that differ in one respect only and share starts and noise.
+
+    What a matched study says of its conditions is said by ``matched``.
+    """
     found = []
     for first, second in itertools.combinations(by_arm, 2):
-        if len(first.differs_in(second)) == 1:
+        drawn = first.condition != second.condition and (first.drawn or second.drawn)
+        if not drawn and len(first.differs_in(second)) == 1:
             pairs = compare_paired(by_arm[first], by_arm[second], confidence)
             found += [{"a": names[first], "b": names[second], **pair} for pair in pairs]
     adjusted = holm([pair["p"] for pair in found])

@@ -7,6 +7,7 @@ Counts in, plain numbers out; nothing here knows what an episode is. All interva
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import stats as _scipy
@@ -18,6 +19,8 @@ _EXACT_PAIRS = 14
 _SIGN_PATTERNS = 19_999
 """Sign patterns drawn beyond that: twice the number of the largest enumeration."""
 _CHUNK = 4_000_000
+_RESAMPLES = 2000
+"""Resamples of :func:`bootstrap_totals`."""
 _BARNARD_LIMIT = 1_000_000
 """The most cells of the table of outcomes that the exact unpaired test enumerates."""
 
@@ -41,16 +44,19 @@ class Significance:
     mid_p: float | None = None
 
 
-def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Wilson's score interval for a proportion (Wilson 1927; method 3 of Newcombe, Stat Med 17:857, 1998)."""
+def wilson(successes: int, n: int, confidence: float = 0.95, design_effect: float = 1.0) -> Interval:
+    """Wilson's score interval for a proportion (Wilson 1927; method 3 of Newcombe, Stat Med 17:857, 1998).
+
+    ``design_effect``: that of clustered outcomes (:func:`design_effect`), which ``n`` is divided by.
+    """
     _check_counts(successes, n)
     z = _z(confidence)
-    p = successes / n
-    centre = p + z * z / (2 * n)
-    spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    low = 0.0 if successes == 0 else (centre - spread) / scale
-    high = 1.0 if successes == n else (centre + spread) / scale
+    p, effective = successes / n, n / design_effect
+    centre = p + z * z / (2 * effective)
+    spread = z * math.sqrt(p * (1 - p) / effective + z * z / (4 * effective * effective))
+    scale = 1 + z * z / effective
+    low = 0.0 if p == 0 else (centre - spread) / scale
+    high = 1.0 if p == 1 else (centre + spread) / scale
     return Interval(p, low, high, "Wilson")
 
 
@@ -112,17 +118,48 @@ def mcnemar(only_first: int, only_second: int) -> Significance:
     return Significance(p, "exact McNemar", mid_p)
 
 
-def paired_difference(counts: PairedCounts, confidence: float = 0.95) -> Interval:
+def clustered_mcnemar(differences: np.ndarray, clusters: np.ndarray, key: Key) -> Significance:
+    """The test that paired outcomes differ equally often either way, where pairs of one cluster may be alike.
+
+    ``differences`` [n] of outcomes (-1, 0 or 1) in ``clusters`` [n] (the starts that pairs share). The signs of whole
+    clusters are flipped (:func:`sign_flip`); where every cluster tells the same amount that is McNemar's exact test.
+    """
+    _, index = np.unique(clusters, return_inverse=True)
+    sums = np.bincount(index, weights=differences) if len(index) else np.zeros(0)
+    told = sums[sums != 0]
+    if len(np.unique(np.abs(told))) < 2:
+        return mcnemar(int((told > 0).sum()), int((told < 0).sum()))
+    return sign_flip(told, key)[1]
+
+
+def design_effect(values: np.ndarray, clusters: np.ndarray) -> float:
+    """By how much the variance of a mean of ``values`` [n] exceeds that of independent ones; at least 1.
+
+    The ratio estimator's variance between ``clusters`` [n] over that of independent draws (Rao and Scott, Biometrics
+    48:577, 1992). Values that do not vary tell nothing of how alike a cluster is: then each cluster counts once.
+    """
+    x = np.asarray(values, dtype=float)
+    _, index, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    if len(x) == len(sizes) or len(sizes) < 2:
+        return 1.0
+    spread = float(x.var())
+    if spread == 0:
+        return len(x) / len(sizes)
+    between = np.bincount(index, weights=x - x.mean())
+    return max(1.0, len(sizes) / (len(sizes) - 1) * float((between**2).sum()) / (len(x) * spread))
+
+
+def paired_difference(counts: PairedCounts, confidence: float = 0.95, design_effect: float = 1.0) -> Interval:
     """First minus second success rate of paired outcomes, with Newcombe's square-and-add score interval.
 
     Method 10 of Newcombe, Stat Med 17:2635, 1998: Wilson intervals of the two rates, combined with the
-    continuity-corrected correlation phi of the outcomes.
+    continuity-corrected correlation phi of the outcomes. ``design_effect``: as for :func:`wilson`.
     """
     n = counts.n
     if n == 0:
         raise ValueError("a paired difference needs at least one pair; received none")
     first, second = counts.both + counts.only_first, counts.both + counts.only_second
-    a, b = wilson(first, n, confidence), wilson(second, n, confidence)
+    a, b = (wilson(successes, n, confidence, design_effect) for successes in (first, second))
     phi = _corrected_phi(counts)
     difference = (counts.only_first - counts.only_second) / n
     low = difference - _combine(a.estimate - a.low, b.high - b.estimate, phi)
@@ -294,6 +331,43 @@ def cluster_bootstrap(
     generator = key.stream("bootstrap").event("cluster", len(means))
     drawn = means[generator.integers(0, len(means), (resamples, len(means)))].mean(axis=1)
     return _percentiles(float(means.mean()), drawn, confidence, "cluster bootstrap over tasks")
+
+
+def bootstrap_totals(
+    columns: np.ndarray,
+    clusters: np.ndarray,
+    statistics: Callable[[np.ndarray], np.ndarray],
+    key: Key,
+    confidence: float = 0.95,
+) -> list[Interval]:
+    """Functions of totals, with intervals that resample whole clusters, their rows kept (Davison and Hinkley 1997).
+
+    ``columns`` [n, q] of rows in ``clusters`` [n]; ``statistics`` maps totals [r, q] to values [r, m]. With fewer than
+    about ten clusters they cover less than they say. Resamples in which a value is not finite, as where all is divided
+    by nothing, are left out. A function of ``key`` and of how many clusters there are.
+    """
+    _, index, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    if len(sizes) < 2:
+        raise ValueError(f"a cluster bootstrap needs at least two clusters; received {len(sizes)}")
+    sums = np.stack([np.bincount(index, weights=column) for column in np.asarray(columns, dtype=float).T], axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        estimates = statistics(sums.sum(axis=0, keepdims=True))[0]
+        draws = statistics(_resamples(key, len(sums)) @ sums)
+    found = []
+    for estimate, values in zip(estimates.tolist(), draws.T, strict=True):
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            found.append(_percentiles(estimate, finite, confidence, "cluster bootstrap"))
+        else:
+            found.append(Interval(estimate, -math.inf, math.inf, "cluster bootstrap"))
+    return found
+
+
+@lru_cache(4)
+def _resamples(key: Key, clusters: int) -> np.ndarray:
+    """How often each cluster is drawn in each resample ``[r, clusters]``."""
+    generator = key.stream("bootstrap").event("totals", clusters)
+    return generator.multinomial(clusters, np.full(clusters, 1 / clusters), _RESAMPLES).astype(float)
 
 
 def _percentiles(estimate: float, draws: np.ndarray, confidence: float, method: str) -> Interval:

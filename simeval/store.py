@@ -26,6 +26,9 @@ class Store(ABC):
     def request(self, rollout: Rollout) -> None:
         """Note that a rollout is about to be run."""
 
+    def drop(self, rollout: Rollout, reason: str) -> None:  # noqa: B027
+        """Note that a rollout of the design is not run."""
+
     @abstractmethod
     def record(self, episode: Episode) -> None:
         """Keep a finished episode."""
@@ -94,6 +97,12 @@ class RunStore(Store):
         if rollout.id not in self._requested:
             self._requested.add(rollout.id)
             self._writer.request(rollout)
+
+    def drop(self, rollout: Rollout, reason: str) -> None:
+        """See ``Store.drop``."""
+        if rollout.id not in self._requested:
+            self._requested.add(rollout.id)
+            self._writer.drop(rollout, reason)
 
     def record(self, episode: Episode) -> None:
         """See ``Store.record``."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from simeval.matched_tables import matched_table
 from simeval.timing import timing_table
 from simeval.wording import difference, errors_in_words, groups, mean_return, p_value, parts, percent, undefined
 
@@ -23,11 +24,15 @@ _Lines = list[str]
 
 
 def print_table(scores: dict[str, Any], console: "Console | None" = None) -> None:
-    """Print the tables of scores and the headline."""
+    """Print the tables of scores and the headline; of a matched study, its own table."""
     from rich.console import Console
 
     console = console or Console()
+    for study in scores["matched"]:
+        console.print(matched_table(study, scores["run"], scores["rule"]["confidence"]))
     for group in groups(scores):
+        if scores["matched"] and group["measure"] == "success":
+            continue
         many = len(group["arms"]) > _WIDE
         build = _by_arm if many else _by_task
         for part in parts(group) if many else [group]:

@@ -17,18 +17,19 @@ PACKAGES = {"simeval": set(), "envs": {"simeval"}, "worldmodels": {"simeval"}, "
 LAYERS = {
     # layer of simeval: its modules                                        layers it may import beside itself
     "data": ("errors noise codec conventions types settings", ""),
-    "numbers": ("metrics stats latency", "data"),
+    "numbers": ("metrics stats latency interaction", "data"),
     "contract": ("world wrappers simulator policy matching perturbation axes", "data"),
     "trace": (
         "content tape episode index shard shard_reader shard_source trace reader provenance folder store video",
         "data numbers",
     ),
     "scores": (
-        "arms audit outcomes summaries pairing score compare differences verdict wording timing tables",
+        "arms audit outcomes summaries pairing score compare differences verdict wording timing tables "
+        "matched_analysis matched_words matched_tables",
         "data numbers trace",
     ),
     "engine": ("schedule lane guard stage rollout", "data numbers contract trace"),
-    "designs": ("protocols filming evaluation", "data contract trace engine"),
+    "designs": ("protocols filming evaluation matched allocation", "data contract trace engine"),
     "outside": ("vector sb3", "data contract"),
     "learning": ("training", "data contract trace"),
     "host": ("host", "data contract"),

@@ -12,6 +12,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from simeval.axes import PerturbationAxis
 from simeval.cli.compose import options_of
 from simeval.conventions import read_conventions
 from simeval.errors import ConfigError, MissingPackageError, SimevalError, unknown
@@ -290,8 +291,26 @@ def build_study(config: DictConfig) -> Study:
         raise ConfigError("no protocol is configured; choose one with protocol=<name>")
     if not OmegaConf.is_dict(entry):
         raise ConfigError(f"protocol is {entry!r}, where its settings belong; choose one with protocol=<name>")
-    arguments = resolved(entry)
-    return _instantiate({k: v for k, v in arguments.items() if k != "name"}, "protocol", Study)
+    arguments = {key: value for key, value in resolved(entry).items() if key != "name"}
+    if arguments.get("axes") is not None:
+        arguments["axes"] = perturbation_axes(arguments["axes"])
+    return _instantiate(arguments, "protocol", Study)
+
+
+def perturbation_axes(entry: Any, name: str = "") -> dict[str, Any]:
+    """The configurations of single axes in one of axes and presets of axes, by name; what else it builds is refused."""
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"perturbation is {entry!r}, where axes belong; choose them by perturbation=<name>,<name>")
+    if "_target_" in entry:
+        check_target(entry["_target_"], PerturbationAxis, f"perturbation axis {name!r}")
+        return {name or str(entry.get("name", "axis")): dict(entry)}
+    found: dict[str, Any] = {}
+    for key, value in entry.items():
+        for axis, settings in perturbation_axes(value, str(key)).items():
+            if axis in found:
+                raise ConfigError(f"perturbation axis {axis!r} is in two of {', '.join(map(str, entry))}")
+            found[axis] = settings
+    return found
 
 
 def build_trainer(entry: DictConfig) -> Trainer:

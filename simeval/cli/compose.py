@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from simeval.errors import ConfigError, unknown
 GROUPS = ("world", "policy")
 """Groups that take several names, ``policy=expert,uniform``: each becomes an entry of ``policies`` (``worlds``)."""
 
+AXES = "perturbation"
+"""The group of perturbation axes and presets, ``perturbation=libero-ctrl`` or ``perturbation=camera,lighting``."""
 _PLURAL = {"world": "worlds", "policy": "policies"}
 
 
@@ -55,14 +58,31 @@ def run_settings(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _expand(override: str) -> list[str]:
-    """``policy=a,b`` as one entry per name; everything else as it is."""
+    """``policy=a,b`` and ``perturbation=a,b`` as one entry per name; everything else as it is."""
     group, equals, value = override.partition("=")
+    if group == AXES and equals and value != "null":
+        names = _listed(override, value.strip("[]"))
+        if len(names) == 1 and _is_preset(names[0]):
+            return [override]
+        return [f"~{group}", *(f"+{group}@{group}.{name}={name}" for name in names)]
     if group in GROUPS and equals and "," in value and not value.startswith(("[", "{")):
-        names = [name.strip() for name in value.split(",") if name.strip()]
-        if len(set(names)) != len(names):
-            raise ConfigError(f"{override} names something twice")
+        names = _listed(override, value)
         return [f"~{group}", *(f"+{group}@{_PLURAL[group]}.{name}={name}" for name in names)]
     return [override]
+
+
+def _is_preset(name: str) -> bool:
+    """Whether a shipped entry of the perturbation group is a mapping of axes, and no axis itself."""
+    entry = resources.files("configs").joinpath(AXES, f"{name}.yaml")
+    return entry.is_file() and "_target_" not in OmegaConf.create(entry.read_text(encoding="utf-8"))
+
+
+def _listed(override: str, value: str) -> list[str]:
+    """The names of a list with commas; ``ConfigError`` for one that comes twice."""
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"{override} names something twice")
+    return names
 
 
 def _translate(error: Exception, name: str, overrides: Sequence[str]) -> ConfigError:
@@ -100,8 +120,6 @@ def unknown_setting(config: DictConfig, key: str) -> ConfigError:
 
 def options_of(group: str) -> list[str]:
     """Names that a configuration group offers."""
-    from importlib import resources
-
     folder = resources.files("configs").joinpath(group)
     if not folder.is_dir():
         return []

@@ -14,12 +14,13 @@ from simeval.cli.build import (
     build_policies,
     build_study,
     build_worlds,
+    perturbation_axes,
     policy_configs,
     policy_identity,
     recorded_config,
     world_configs,
 )
-from simeval.cli.compose import GROUPS, compose_config, plain, run_settings, unknown_setting
+from simeval.cli.compose import AXES, GROUPS, compose_config, plain, run_settings, unknown_setting
 from simeval.cli.present import present
 from simeval.cli.progress import RunProgress
 from simeval.errors import ConfigError, SimevalError, unknown
@@ -96,7 +97,7 @@ def _recorded(path: Path, overrides: Sequence[str], config_dir: str | None) -> D
     config = _with_sections(path, recorded_config(Run(path)))
     for override in overrides:
         key, _, value = override.partition("=")
-        if key.lstrip("+~").partition("@")[0] in (*GROUPS, "protocol", "experiment", "perturbation"):
+        if key.lstrip("+~").partition("@")[0] in (*GROUPS, "protocol", "experiment", AXES):
             _check_chosen(config, override, config_dir)
             continue
         try:
@@ -146,6 +147,7 @@ def _choices(config: DictConfig) -> dict[str, list[str]]:
         "world": list(world_configs(config)),
         "policy": list(policy_configs(config)),
         "protocol": [str(protocol.get("name"))] if OmegaConf.is_dict(protocol) else [],
+        AXES: list(perturbation_axes(plain(config.get(AXES) or {}))),
     }
 
 

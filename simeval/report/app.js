@@ -254,18 +254,34 @@ function drawStrips() {
 
 /* ---- the episode panel ---- */
 
-let videoUrl = null;
+let videoUrls = [];
+
+function releaseVideos() {
+  for (const url of videoUrls) URL.revokeObjectURL(url);
+  videoUrls = [];
+}
 
 function videoOf(id) {
   const stored = $(`video-${id}`);
-  if (videoUrl) URL.revokeObjectURL(videoUrl);
-  videoUrl = null;
+  let source = DATA.videos_beside.includes(id) ? `videos/${id}.mp4` : null;
   if (stored) {
     const bytes = Uint8Array.from(atob(stored.textContent), (c) => c.charCodeAt(0));
-    videoUrl = URL.createObjectURL(new Blob([bytes], { type: "video/mp4" }));
+    source = URL.createObjectURL(new Blob([bytes], { type: "video/mp4" }));
+    videoUrls.push(source);
   }
-  const source = videoUrl ?? (DATA.videos_beside.includes(id) ? `videos/${id}.mp4` : null);
-  return source && html("video", { src: source, controls: "", playsinline: "", preload: "auto", loop: "" });
+  if (!source) return null;
+  const video = html("video", { src: source, controls: "", playsinline: "", preload: "auto", loop: "" });
+  video.muted = true;
+  video.autoplay = !matchMedia("(prefers-reduced-motion: reduce)").matches;
+  return video;
+}
+
+/* A run beside the unperturbed one of the same start and noise, each with its video; none if neither has one. */
+function sideBySide(...runs) {
+  const videos = runs.map(({ episode }) => videoOf(episode.id));
+  if (!videos.some(Boolean)) return null;
+  return html("div", { class: "twins" }, ...runs.map(({ name, episode }, i) =>
+    html("figure", {}, videos[i] ?? html("div", { class: "missing" }, "not filmed"), html("figcaption", {}, html("i", { class: kind(episode) }), `${name}: ${episode.outcome}`))));
 }
 
 function open(id) {
@@ -273,17 +289,16 @@ function open(id) {
   if (!episode) return;
   state.open = id;
   const panel = $("panel"), curveData = DATA.curves[id], reason = DATA.reasons[episode.reason];
-  const video = videoOf(id);
-  if (video) {
-    video.muted = true;
-    video.autoplay = !matchMedia("(prefers-reduced-motion: reduce)").matches;
-  }
+  releaseVideos();
+  const related = relatives(id), twin = related?.nominal;
+  const video = twin ? sideBySide({ name: "as it is", episode: twin }, { name: related.name, episode }) : videoOf(id);
+  panel.classList.toggle("wide", Boolean(twin && video));
   const rows = [
     ["Steps", episode.length ?? "–"], ["Return", brief(episode.return)],
     ...(episode.outcome === "finished" ? [] : [["Goal reached", episode.success_step === null ? "never" : `after step ${episode.success_step + 1}`]]),
     ["Start", episode.start], ["Noise seed", episode.seed], ["Rollout", html("span", { class: "mono" }, id)],
   ];
-  const others = sharing(episode).filter((other) => other.id !== id);
+  const others = (related?.others ?? sharing(episode).map((other) => ({ name: other.arm, episode: other }))).filter((other) => other.episode.id !== id);
   const content = [
     html("header", {}, html("span", { class: `badge ${kind(episode)}` }, episode.outcome),
       html("button", { type: "button", class: "quiet", "aria-label": "Previous episode", onclick: () => step(-1) }, "←"),
@@ -296,7 +311,7 @@ function open(id) {
       : episode.length ? html("p", { class: "note" }, `Reward curves of the first ${DATA.curve_limit} episodes are in this page; this one is in the trace.`) : null,
     reason ? html("pre", {}, reason) : null,
     html("dl", {}, ...rows.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value instanceof Node ? value : String(value))])),
-    others.length ? html("div", { class: "others" }, "Same start and noise: ", ...others.map((other) => html("button", { type: "button", onclick: () => open(other.id) }, html("i", { class: kind(other) }), other.arm))) : null,
+    others.length ? html("div", { class: "others" }, "Same start and noise: ", ...others.map((other) => html("button", { type: "button", onclick: () => open(other.episode.id) }, html("i", { class: kind(other.episode) }), other.name))) : null,
   ];
   panel.replaceChildren(...content.filter(Boolean));
   $("tip").hidden = true;
@@ -389,7 +404,7 @@ function drawMethod() {
   const names = Object.keys(scores.arms[0]?.under_other_rules ?? {});
   const head = html("tr", {}, html("th", {}, "Policy"), ...names.map((name) => html("th", { class: "number" }, name)));
   $("other-rules-part").hidden = !byRate;
-  const rows = scores.arms.filter((arm) => arm.measure === "success").map((arm) => html("tr", {}, html("td", {}, arm.arm), ...names.map((name) => html("td", { class: "number" }, arm.under_other_rules[name] === null ? "–" : percent(arm.under_other_rules[name], arm.n)))));
+  const rows = scores.arms.filter((arm) => arm.measure === "success" && (DATA.general || arm.condition === "nominal")).map((arm) => html("tr", {}, html("td", {}, arm.arm), ...names.map((name) => html("td", { class: "number" }, arm.under_other_rules[name] === null ? "–" : percent(arm.under_other_rules[name], arm.n)))));
   $("other-rules").replaceChildren(html("div", { class: "table" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows))));
   const sections = Object.entries(DATA.provenance.sections).filter(([, values]) => Object.keys(values).length);
   $("provenance").replaceChildren(...sections.map(([name, values]) => html("figure", {}, html("figcaption", {}, name), html("dl", {}, ...Object.entries(values).flatMap(([key, value]) => [html("dt", {}, key), html("dd", {}, plain(value))])))));
@@ -413,16 +428,19 @@ function segments(id, field, redraw) {
   });
 }
 
-const results = () => { drawOverall(); drawTasks(); };
-const selection = () => { drawGrid(); drawStrips(); };
-let drawnWidth = innerWidth;
+const results = () => {
+  if (DATA.general) { drawOverall(); drawTasks(); }
+  if (MATCHED.length) drawMatched();
+};
+const selection = () => { if (DATA.general) { drawGrid(); drawStrips(); } };
+let drawnWidth = document.querySelector("main").clientWidth;
 new ResizeObserver(() => {
-  const width = $("overall").clientWidth;
+  const width = document.querySelector("main").clientWidth;
   if (Math.abs(width - drawnWidth) < 8) return;
   drawnWidth = width;
   results();
   selection();
-}).observe($("overall"));
+}).observe(document.querySelector("main"));
 segments("interval", "interval", results);
 segments("denominator", "denominator", results);
 segments("filter-outcome", "outcome", selection);
@@ -455,11 +473,3 @@ document.addEventListener("pointermove", (event) => {
   tip.style.left = `${Math.max(6, Math.min(event.clientX + 14, innerWidth - box.width - 8))}px`;
   tip.style.top = `${event.clientY + 18 + box.height > innerHeight ? event.clientY - box.height - 10 : event.clientY + 18}px`;
 });
-
-drawFacts();
-results();
-selection();
-drawDrops();
-drawMethod();
-const linked = location.hash.match(/^#episode=([0-9a-f]+)$/);
-if (linked) open(linked[1]);

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from simeval.arms import labels
+from simeval.matched_analysis import studies_of
 from simeval.outcomes import COUNTED, ERROR, REPEATED, SOLVED_AT_RESET, Outcome
 from simeval.reader import Run
 from simeval.wording import groups
@@ -24,8 +25,10 @@ def page_data(run: Run, scores: Mapping[str, Any], outcomes: Sequence[Outcome]) 
     names = labels(outcome.arm for outcome in outcomes)
     columns: dict[str, dict[bytes, int]] = {}
     reasons: dict[str, int] = {"": 0}
-    episodes = []
+    episodes: list[dict[str, Any]] = []
+    places: dict[str, int] = {}
     for outcome in roots:
+        places[outcome.id] = len(episodes)
         column = columns.setdefault(outcome.task, {}).setdefault(outcome.pair, len(columns[outcome.task]))
         reason = reasons.setdefault(outcome.reason, len(reasons))
         episodes.append(_episode(outcome, names[outcome.arm], column, reason, table[outcome.id]))
@@ -34,10 +37,23 @@ def page_data(run: Run, scores: Mapping[str, Any], outcomes: Sequence[Outcome]) 
         "groups": [_named(group) for group in groups(dict(scores))],
         "episodes": episodes,
         "reasons": list(reasons),
+        "matched": _instances(outcomes, places),
+        "general": not scores["matched"] or any(arm["measure"] == "return" for arm in scores["arms"]),
         "curves": _curves(run, roots),
         "curve_limit": CURVES,
         "provenance": _provenance(run),
     }
+
+
+def _instances(outcomes: Sequence[Outcome], places: Mapping[str, int]) -> list[list[list[list[int]]]]:
+    """Study, severity, instance -> the places of its episodes: nominal, each axis alone, all at once (-1: none)."""
+    return [
+        [
+            [[places.get(one.id, -1) if one else -1 for one in row] for row in study.instances(rank)]
+            for rank in range(max(map(len, study.axes.values())))
+        ]
+        for study in studies_of(outcomes)
+    ]
 
 
 def _named(group: Mapping[str, Any]) -> dict[str, Any]:

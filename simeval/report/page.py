@@ -13,6 +13,7 @@ import numpy as np
 
 from simeval.episode import Episode
 from simeval.folder import write_json, write_text
+from simeval.matched_words import stories
 from simeval.outcomes import COUNTED, Outcome, read_outcomes
 from simeval.reader import Run
 from simeval.report.data import page_data
@@ -55,12 +56,16 @@ def _render(data: Mapping[str, Any], videos: Mapping[str, str]) -> str:
     folder = resources.files("simeval.report")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(folder.joinpath("page.html.j2").read_text(encoding="utf-8"))
-    scripts = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("charts.js", "app.js")]
+    scripts = [
+        folder.joinpath(name).read_text(encoding="utf-8") for name in ("charts.js", "app.js", "matched.js", "start.js")
+    ]
     return template.render(
         data=data,
         scores=data["scores"],
+        general=data["general"],
+        stories=stories(data["scores"]["matched"], f"{100 * data['scores']['rule']['confidence']:g} %"),
         payload=_inert(json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))),
-        style=folder.joinpath("style.css").read_text(encoding="utf-8"),
+        style="\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "matched.css")),
         script="\n".join(scripts),
         videos=videos,
         binding=binding,

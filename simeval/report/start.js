@@ -1,0 +1,8 @@
+drawFacts();
+if (MATCHED.length) wireMatched();
+results();
+selection();
+drawDrops();
+drawMethod();
+const linked = location.hash.match(/^#episode=([0-9a-f]+)$/);
+if (linked) open(linked[1]);
