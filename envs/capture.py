@@ -111,7 +111,9 @@ class PhysicsCapture:
         watched |= {f"vis.headlight.{n}": a for n, a in _arrays(model.vis.headlight).items()}
         self._fields = watched
         self._watched = _spans(watched, np.uint8)
-        self._options = {n: getattr(model.opt, n) for n in _scalars(model.opt)}
+        # The solver scales its tolerance by the mean inertia, which goes with the masses.
+        self._owners = dict.fromkeys(_scalars(model.opt), model.opt) | {"meaninertia": model.stat}
+        self._options = {name: getattr(owner, name) for name, owner in self._owners.items()}
         self.memory = {f"data.{n}": a for n, a in fixed.items()} | {f"model.{n}": a for n, a in model_fields.items()}
 
     def save(self) -> dict[str, Any]:
@@ -119,12 +121,12 @@ class PhysicsCapture:
         state = np.empty(self._size)
         mujoco.mj_getState(self._model, self._data, state, self._spec)
         changed = [name for span in self._watched for name in span.changed()]
-        option = self._model.opt
+        options = {name: getattr(owner, name) for name, owner in self._owners.items()}
         return {
             "state": state,
             "derived": np.concatenate([span.memory for span in self._derived]),
             "model": {name: self._fields[name].copy() for name in changed},
-            "options": {name: v for name, base in self._options.items() if (v := getattr(option, name)) != base},
+            "options": {name: value for name, value in options.items() if value != self._options[name]},
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
@@ -139,10 +141,10 @@ class PhysicsCapture:
             span.memory[:] = span.base
         for name, value in saved["model"].items():
             self._fields[name][...] = value
-        option = self._model.opt
         for name, value in {**self._options, **saved["options"]}.items():
-            if getattr(option, name) != value:
-                setattr(option, name, value)
+            owner = self._owners[name]
+            if getattr(owner, name) != value:
+                setattr(owner, name, value)
         mujoco.mj_setState(self._model, self._data, state, self._spec)
         for span, begin, end in zip(self._derived, self._ends, self._ends[1:], strict=False):
             span.memory[:] = derived[begin:end]

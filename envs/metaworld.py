@@ -15,12 +15,16 @@ import numpy as np
 from envs.capture import POSES, VERSION, Capture
 from envs.metaworld_quick import quickened
 from envs.mujoco_log import log_mujoco_warnings
+from envs.perturbed import AXES, Change, Judge, Parts, Stage, StagedSimulator
+from envs.perturbed.changes import changes_of
+from envs.perturbed.kinematics import TOLERANCE, reach
+from envs.perturbed.parts import geoms_of, named, subtrees
 from envs.rendering import RenderedWorld, RendererPool
 from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import Key, StepKey
 from simeval.settings import image_side, names, whole
-from simeval.simulator import Simulator, SimulatorStep
+from simeval.simulator import SimulatorStep
 from simeval.types import Start, TimeStep
 
 HORIZON = 500
@@ -64,6 +68,9 @@ class MetaWorld(RenderedWorld):
 
     A start's ``seed`` (0 .. 2**32 - 1) is the one that the package's goal-observable environments take, and gives the
     same initial state bit for bit (see :func:`bare_env`). Dynamics are deterministic; keys are not used.
+
+    Of a perturbation of the hand's initial pose its place counts alone: it always points down. ``dynamics.gain`` is
+    that of the fingers, since a mocap body pulls the arm along.
     """
 
     def __init__(
@@ -85,6 +92,8 @@ class MetaWorld(RenderedWorld):
             if camera not in CAMERAS:
                 raise unknown("Meta-World camera", camera, CAMERAS)
         self.renderers = RendererPool(render_profile, 2 * num_slots)
+        self.perturbation_axes = AXES
+        self._judge = Judge(lambda task: self._simulator_of(task, ()))
         spaces: dict[str, gymnasium.Space] = {
             "state": gymnasium.spaces.Box(-np.inf, np.inf, (STATE_SIZE,), np.float64),
             "proprio": gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float64),
@@ -98,7 +107,7 @@ class MetaWorld(RenderedWorld):
             name=name,
             num_slots=num_slots,
             tasks=_selection(task),
-            build=self._simulator_of,
+            build=lambda task: self._simulator_of(task, self.cameras),
             observation_space=gymnasium.spaces.Dict(spaces),
             action_space=gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32),
             control_dt=CONTROL_DT,
@@ -136,15 +145,26 @@ class MetaWorld(RenderedWorld):
         for start in starts:
             if start.seed is None or not 0 <= start.seed < 2**32:
                 raise ConfigError(f"a Meta-World start needs a seed in 0..2**32 - 1; received {start.seed}")
+            changes_of(self.name, self.perturbation_axes, start.perturbations)
         return super().reset(slots, starts, keys)
 
-    def _simulator_of(self, task: str) -> Simulator:
+    def objection(self, start: Start) -> str | None:
+        """See ``World.objection``."""
+        self.check_task(start.task)
+        return self._judge.objection(start)
+
+    def close(self) -> None:
+        """See ``World.close``."""
+        self._judge.close()
+        super().close()
+
+    def _simulator_of(self, task: str, cameras: tuple[str, ...]) -> "_MetaWorldSimulator":
         return _MetaWorldSimulator(
-            task, self._package.ALL_V3_ENVIRONMENTS[task], self.cameras, self._image_size, self.renderers
+            task, self._package.ALL_V3_ENVIRONMENTS[task], cameras, self._image_size, self.renderers
         )
 
 
-class _MetaWorldSimulator(Simulator):
+class _MetaWorldSimulator(StagedSimulator):
     def __init__(
         self, task: str, environment: type, cameras: tuple[str, ...], image_size: int, renderers: RendererPool
     ):
@@ -160,6 +180,8 @@ class _MetaWorldSimulator(Simulator):
         self._env._set_task_called = True
         # The engine's horizon ends an episode, not the package's counter.
         self._env.max_path_length = sys.maxsize
+        self.model, self.data = self._env.model, self._env.data
+        self.stage = Stage("metaworld", self.model, _parts(self._env))
         self._fingers = [self._env.model.site(f"{side}EndEffector").id for side in ("right", "left")]
         self._warnings = [self._env.data.warning[kind] for kind in _BROKEN]
         roots = {"env": self._env}
@@ -176,6 +198,7 @@ class _MetaWorldSimulator(Simulator):
 
     def reset(self, start: Start, key: StepKey) -> SimulatorStep:
         env = self._env
+        self.stage.clear()
         self._capture.load(self._pristine)
         env.do_simulation = lambda control, n_frames: mujoco.mj_kinematics(env.model, env.data)
         # The package resets twice, once in the constructor, and each time runs reset_model twice, settling the hand
@@ -191,11 +214,29 @@ class _MetaWorldSimulator(Simulator):
         del env.do_simulation
         mujoco.mj_resetData(env.model, env.data)
         observation = env.reset_model()
+        if self.perturb(start):
+            observation = env._get_obs()
         env._prev_obs = observation[:18].copy()
         observation[18:36] = env._prev_obs
         self._capture.objects.settle()
         self._shown = observation, 0.0, False, np.zeros(len(_INFO))
         return self._present()
+
+    def move_robot(self, change: Change) -> str | None:
+        env, hand = self._env, self.model.body("hand").id
+        before = self.data.xpos[hand].copy()
+        target = before + [change.amounts[axis] for axis in "xyz"]
+        joints = [self.model.joint(f"right_j{index}").id for index in range(7)]
+        turned = self.data.xmat[hand].reshape(3, 3).copy()
+        off, _ = reach(self.model, self.data, None, hand, joints, target, turned)
+        # The mocap body pulls the hand along, and is kept between these bounds.
+        mocap = self.data.mocap_pos[0] + self.data.xpos[hand] - before
+        self.data.mocap_pos[0] = np.clip(mocap, env.mocap_low, env.mocap_high)
+        if off > TOLERANCE:
+            return f"the hand cannot reach {target.round(3).tolist()} m: it is {1e3 * off:.1f} mm off"
+        if (mocap != self.data.mocap_pos[0]).any():
+            return f"the hand would begin at {target.round(3).tolist()} m, outside the bounds of its moves"
+        return None
 
     def step(self, action: np.ndarray, key: StepKey) -> SimulatorStep:
         return self.advance(action, key, True)
@@ -210,10 +251,15 @@ class _MetaWorldSimulator(Simulator):
 
     def snapshot(self) -> Mapping[str, Any]:
         observation, reward, success, numbers = self._shown
-        return {"capture": self._capture.save(), "shown": (observation.copy(), reward, success, numbers.copy())}
+        return {
+            "capture": self._capture.save(),
+            "shown": (observation.copy(), reward, success, numbers.copy()),
+            **self.stage.save(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> SimulatorStep:
         self._capture.load(state["capture"])
+        self.stage.resume(state)
         observation, reward, success, numbers = state["shown"]
         self._shown = observation.copy(), reward, success, numbers.copy()
         return self._present()
@@ -236,8 +282,20 @@ class _MetaWorldSimulator(Simulator):
         return SimulatorStep(observation, reward, success=success, signals=signals)
 
     def _picture(self, camera: str, size: int) -> np.ndarray:
-        image = self._renderers.render(self._task, self._env.model, self._env.data, camera, size)
+        image = self._renderers.render(self._task + self.stage.token, self._env.model, self._env.data, camera, size)
         return image[::-1, ::-1] if camera in _UPSIDE_DOWN else image
+
+
+def _parts(env: Any) -> Parts:
+    model, body = env.model, mujoco.mjtObj.mjOBJ_BODY
+    walls = geoms_of(model, named(model, body, "RetainingWall"))
+    return Parts(
+        focus=(0.0, 0.6, 0.1),
+        robot=subtrees(model, named(model, body, "base", "mocap")),
+        workspace=((-0.45, 0.4), (0.45, 0.95)),
+        table=geoms_of(model, named(model, body, "tablelink")),
+        background=(*named(model, mujoco.mjtObj.mjOBJ_GEOM, "floor"), *walls),
+    )
 
 
 def _package() -> Any:

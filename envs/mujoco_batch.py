@@ -15,10 +15,11 @@ import numpy as np
 from mujoco.rollout import Rollout
 
 from envs.mujoco_log import log_mujoco_warnings
-from simeval.errors import ConfigError, SnapshotError, UnsupportedError
+from envs.perturbed import Change, changes_of
+from simeval.errors import ConfigError, SnapshotError
 from simeval.noise import StepKey
 from simeval.settings import whole
-from simeval.types import Snapshot, Start, TimeStep
+from simeval.types import Perturbation, Snapshot, Start, TimeStep
 from simeval.world import World
 
 PHYSICS = mujoco.mjtState.mjSTATE_FULLPHYSICS
@@ -32,7 +33,7 @@ class MujocoBatch(World):
     A record has the fields ``physics`` (time, qpos, qvel, act: MuJoCo's full physics state), ``control`` (the actuator
     controls in force) and ``sensors`` (sensordata, which MuJoCo computes at the start of the last substep), followed by
     the subclass's ``fields``. ``models`` holds one model per slot, all of the same sizes; the same object for all slots
-    until somebody replaces one.
+    until a perturbation replaces one (see :meth:`_perturb`).
 
     A slot whose simulation goes bad is reported in ``TimeStep.failures``, keeps its last good record and must be
     reset or restored before it is stepped again.
@@ -70,13 +71,17 @@ class MujocoBatch(World):
         self._slots = np.zeros(num_slots, dtype=self.record)
         self._bytes = _as_bytes(self._slots)
         self._running = np.zeros(num_slots, dtype=bool)
+        self._in_force: list[tuple[Perturbation, ...]] = [()] * num_slots
         self.threads = min(threads or os.cpu_count() or 1, num_slots)
         self._pool: Rollout | None = None
         self._workers: list[mujoco.MjData] = []
 
     @abstractmethod
-    def _begin(self, record: np.ndarray, start: Start) -> None:
-        """Fill one zeroed ``record`` (a structured array of shape ``()``) with the beginning of an episode."""
+    def _begin(self, record: np.ndarray, start: Start, changes: Sequence[Change]) -> None:
+        """Fill one zeroed ``record`` (a structured array of shape ``()``) with the beginning of an episode.
+
+        Of ``changes``, what the perturbations of ``start`` change, those of the initial state are made here.
+        """
 
     @abstractmethod
     def _controls(self, records: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -87,8 +92,11 @@ class MujocoBatch(World):
         """Update the subclass's fields of ``records`` ``[n]`` after the physics moved."""
 
     @abstractmethod
-    def _time_step(self, records: np.ndarray, failures: dict[int, str], looks: Sequence[bool]) -> TimeStep:
-        """The time step that ``records`` ``[n]`` stand for; a pure function of them. ``records`` may be kept.
+    def _time_step(
+        self, slots: Sequence[int], records: np.ndarray, failures: dict[int, str], looks: Sequence[bool]
+    ) -> TimeStep:
+        """The time step that ``records`` ``[n]`` stand for; a pure function of them and of what is in force in
+        ``slots``. ``records`` may be kept.
 
         Rows without ``looks`` need no pictures.
         """
@@ -98,13 +106,13 @@ class MujocoBatch(World):
         self.check_slots(slots)
         for start in starts:
             self.check_task(start.task)
-            lacking = [p.axis for p in start.perturbations if p.axis not in self.perturbation_axes]
-            if lacking:
-                raise UnsupportedError(f"world {self.name!r} cannot apply perturbation {', '.join(map(repr, lacking))}")
+        found = [changes_of(self.name, self.perturbation_axes, start.perturbations) for start in starts]
         records = np.zeros(len(slots), dtype=self.record)
         for row, start in enumerate(starts):
-            self._begin(records[row : row + 1].reshape(()), start)
+            self._begin(records[row : row + 1].reshape(()), start, [change for _, change in found[row]])
         failures = self._settle(slots, records)
+        for slot, pairs in zip(slots, found, strict=True):
+            self._put_in_force(slot, tuple(perturbation for perturbation, _ in pairs))
         self._observe(records)
         return self._commit(slots, records, failures)
 
@@ -127,15 +135,19 @@ class MujocoBatch(World):
     def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
         """See ``World.snapshot``."""
         self._check_running(slots)
-        return [Snapshot(self.snapshot_fingerprint, {"record": self._bytes[slot].tobytes()}) for slot in slots]
+        return [Snapshot(self.snapshot_fingerprint, self._state(slot)) for slot in slots]
 
     def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:
         """See ``World.restore``."""
         self.check_slots(slots)
         self.check_snapshots(snapshots)
-        data = bytearray().join(snapshot.state["record"] for snapshot in snapshots)
+        states = [snapshot.state for snapshot in snapshots]
+        data = bytearray().join(state["record"] for state in states)
         if len(data) != len(slots) * self.record.itemsize:
             raise SnapshotError(f"a snapshot of world {self.name!r} holds {self.record.itemsize} bytes a slot")
+        for slot, state in zip(slots, states, strict=True):
+            held = state.get("perturbations", ())
+            self._put_in_force(slot, tuple(Perturbation.from_json(data) for data in held))
         return self._commit(slots, np.frombuffer(data, dtype=self.record), {})
 
     def close(self) -> None:
@@ -146,11 +158,38 @@ class MujocoBatch(World):
         self._workers = []
 
     def _settle(self, slots: Sequence[int], records: np.ndarray) -> dict[int, str]:
-        """Let fresh ``records`` come to rest; the default trusts ``_begin``. Returns failures by row."""
+        """Let fresh ``records`` come to rest; the default trusts ``_begin``. Returns failures by row.
+
+        What perturbs ``slots`` is not in force yet, so that things come to rest as they do without.
+        """
         return {}
 
-    def _simulate(self, slots: Sequence[int], records: np.ndarray, controls: np.ndarray) -> dict[int, str]:
-        """One control step of physics, in place; rows that went bad keep their record and are returned with why."""
+    def _perturb(self, slot: int, changes: Sequence[Change]) -> None:
+        """Put ``changes`` in force in a slot, in place of those that were: ``models[slot]``, and how it looks."""
+
+    def _put_in_force(self, slot: int, perturbations: tuple[Perturbation, ...]) -> None:
+        if perturbations != self._in_force[slot]:
+            changes = [change for _, change in changes_of(self.name, self.perturbation_axes, perturbations)]
+            self._perturb(slot, changes)
+            self._in_force[slot] = perturbations
+
+    def _state(self, slot: int) -> dict[str, Any]:
+        state: dict[str, Any] = {"record": self._bytes[slot].tobytes()}
+        if self._in_force[slot]:
+            state["perturbations"] = [perturbation.to_json() for perturbation in self._in_force[slot]]
+        return state
+
+    def _simulate(
+        self,
+        slots: Sequence[int],
+        records: np.ndarray,
+        controls: np.ndarray,
+        models: Sequence[mujoco.MjModel] | None = None,
+    ) -> dict[int, str]:
+        """One control step of physics, in place; rows that went bad keep their record and are returned with why.
+
+        ``models`` are those of ``slots`` unless given.
+        """
         if self._pool is None:  # not in the constructor: a pool of threads does not survive a fork
             log_mujoco_warnings()
             self._pool = Rollout(nthread=self.threads if self.threads > 1 else 0)
@@ -165,7 +204,7 @@ class MujocoBatch(World):
         states = np.empty((len(good), self._substeps, self._num_physics))
         sensors = np.empty((len(good), self._substeps, model.nsensordata))
         self._pool.rollout(
-            [self.models[slots[row]] for row in good],
+            [self.models[slots[row]] if models is None else models[row] for row in good],
             self._workers,
             before[good],
             np.ascontiguousarray(controls[good]),
@@ -202,7 +241,7 @@ class MujocoBatch(World):
         self._running[index] = True
         for row in failures:
             self._running[slots[row]] = False
-        return self._time_step(records, failures, [True] * len(index) if looks is None else looks)
+        return self._time_step(slots, records, failures, [True] * len(index) if looks is None else looks)
 
     def _check_running(self, slots: Sequence[int]) -> None:
         self.check_slots(slots)

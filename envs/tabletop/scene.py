@@ -11,6 +11,8 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from envs.perturbed.parts import Parts, subtrees
+
 FINGER_HALF_WIDTH = 0.012
 FINGER_HALF_THICKNESS = 0.006
 FINGER_REACH = (-0.012, 0.056)
@@ -28,9 +30,37 @@ def layout() -> Mapping[str, Any]:
     return json.loads(asset("layout.json"))
 
 
+_SKINS = {"table": "2d", "floor": "2d", "drawer": "cube", "cabinet": "cube", "toy": "cube"}
+"""Material -> the kind of texture that it wears in ``textured_model``."""
+
+
 def load_model() -> mujoco.MjModel:
     """A fresh model of the scene."""
     return mujoco.MjModel.from_xml_string(asset("scene.xml"))
+
+
+@cache
+def textured_model() -> mujoco.MjModel:
+    """The scene with white textures to paint on, for pictures only: copy it to change it."""
+    scene = asset("scene.xml")
+    white = 'builtin="flat" rgb1="1 1 1" rgb2="1 1 1" width="64" height="64"'
+    for material, kind in _SKINS.items():
+        plain = f'<material name="{material}"'
+        skin = f'<texture name="{material}" type="{kind}" {white}/>'
+        scene = scene.replace(plain, f'{skin}{plain} texture="{material}"')
+    return mujoco.MjModel.from_xml_string(scene)
+
+
+def parts_of(model: mujoco.MjModel) -> Parts:
+    """The roles in the scene."""
+    wearing = {name: np.flatnonzero(model.geom_matid == model.mat(name).id) for name in ("table", "trim", "floor")}
+    return Parts(
+        focus=(0.0, 0.0, 0.03),
+        robot=subtrees(model, [model.body("bridge").id]),
+        workspace=((-0.24, -0.29), (0.17, 0.29)),
+        table=(*wearing["table"].tolist(), *wearing["trim"].tolist()),
+        background=tuple(wearing["floor"].tolist()),
+    )
 
 
 @cache

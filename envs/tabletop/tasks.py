@@ -17,10 +17,10 @@ CYLINDER, BALL = 3, 4
 PUCKS = (5, 6)
 
 _AREA = ((-0.19, 0.11), (-0.25, 0.25))
-_AREA_BEFORE_DRAWERS = ((-0.2, -0.03), (-0.24, 0.24))
+AREA_BEFORE_DRAWERS = ((-0.2, -0.03), (-0.24, 0.24))
 _AREA_TO_PUSH_IN = ((-0.11, 0.06), (-0.18, 0.18))
-_CLEARANCE = {"block": 0.05, "cylinder": 0.05, "ball": 0.05, "puck": 0.075}
-_ZONE_CLEARANCE = ZONE_RADIUS + 0.01
+CLEARANCE = {"block": 0.05, "cylinder": 0.05, "ball": 0.05, "puck": 0.075}
+ZONE_CLEARANCE = ZONE_RADIUS + 0.01
 
 Area = tuple[tuple[float, float], tuple[float, float]]
 
@@ -54,9 +54,9 @@ class Draft:
         colours = list(layout()["colours"])
         items: list[tuple[str, int, float, str]] = []
         for index, colour in enumerate(self.choose(colours, num_zones)):
-            items.append(("zone", index, _ZONE_CLEARANCE, colour))
+            items.append(("zone", index, ZONE_CLEARANCE, colour))
         for index, colour in zip(objects, self.choose(colours, len(objects)), strict=True):
-            items.append(("object", index, _CLEARANCE[layout()["object_shapes"][index]], colour))
+            items.append(("object", index, CLEARANCE[layout()["object_shapes"][index]], colour))
         places = self._places([clearance for _, _, clearance, _ in items])
         for (what, index, _, colour), place in zip(items, places, strict=True):
             if what == "zone":
@@ -129,7 +129,7 @@ def _push(draft: Draft) -> None:
         draft.put(PUCKS, num_zones=2)
         start, end = draft.objects[puck][1], draft.zones[zone][1]
         other = draft.objects[PUCKS[0] if puck == PUCKS[1] else PUCKS[1]][1]
-        if _distance_to_segment(other, start - 0.11 * _unit(end - start), end) > 0.105:
+        if distance_to_segment(other, start - 0.11 * _unit(end - start), end) > 0.105:
             break
     draft.say("object", "object", puck)
     draft.say("zone", "zone", zone)
@@ -206,7 +206,7 @@ def _close_drawer(draft: Draft) -> None:
 
 
 def _put_in_drawer(draft: Draft) -> None:
-    draft.area = _AREA_BEFORE_DRAWERS
+    draft.area = AREA_BEFORE_DRAWERS
     draft.put(BLOCKS[:2])
     thing, drawer = draft.choose(BLOCKS[:2], 1)[0], int(draft.rng.integers(2))
     draft.say("object", "object", thing)
@@ -217,7 +217,7 @@ def _put_in_drawer(draft: Draft) -> None:
 
 
 def _stow(draft: Draft) -> None:
-    draft.area = _AREA_BEFORE_DRAWERS
+    draft.area = AREA_BEFORE_DRAWERS
     draft.put(BLOCKS[:2])
     draft.drawers[:] = draft.rng.uniform(0.11, 0.12, size=2)
     thing, drawer = draft.choose(BLOCKS[:2], 1)[0], int(draft.rng.integers(2))
@@ -232,7 +232,8 @@ def _unit(vector: np.ndarray) -> np.ndarray:
     return vector / np.hypot(*vector)
 
 
-def _distance_to_segment(point: np.ndarray, start: np.ndarray, end: np.ndarray) -> float:
+def distance_to_segment(point: np.ndarray, start: np.ndarray, end: np.ndarray) -> float:
+    """How far ``point`` is from the way from ``start`` to ``end`` [m]."""
     along = np.clip((point - start) @ (end - start) / ((end - start) @ (end - start)), 0.0, 1.0)
     return float(np.hypot(*(point - start - along * (end - start))))
 

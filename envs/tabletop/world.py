@@ -1,5 +1,6 @@
 """The tabletop World: language-conditioned manipulation with a gantry gripper, stepped as one batch."""
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import gymnasium
@@ -7,10 +8,14 @@ import mujoco
 import numpy as np
 
 from envs.mujoco_batch import MujocoBatch
+from envs.perturbed import AXES as COMMON_AXES
+from envs.perturbed import Change, changes_of, edit, without_looks
+from envs.perturbed.placement import Standing, displacement
+from envs.tabletop.distractors import add_distractors
 from envs.tabletop.episode import fields, judge
 from envs.tabletop.pictures import Pictures
-from envs.tabletop.scene import Scene, View, field_slices, layout, load_model, scene_hash
-from envs.tabletop.tasks import TASKS
+from envs.tabletop.scene import Scene, View, field_slices, layout, load_model, parts_of, scene_hash
+from envs.tabletop.tasks import TASKS, Draft
 from simeval.conventions import Conventions
 from simeval.errors import ConfigError, unknown
 from simeval.noise import Key
@@ -18,6 +23,7 @@ from simeval.settings import names, whole
 from simeval.types import Start, TimeStep
 
 VERSION = 1
+AXES = COMMON_AXES | {"appearance.distractors"}
 SUBSTEPS = 10
 LEASH = 0.03
 """How far the commanded tip may run ahead of the real one [m]: it bounds the force on what is in the way."""
@@ -35,9 +41,12 @@ class Tabletop(MujocoBatch):
     ``object_pose`` [7, 7], ``object_present``, ``contact`` [7] (objects that a finger presses), ``touch`` [2] N,
     ``drawer_opening`` [2] m, ``button_depth`` [3] m, ``stage`` and ``num_stages``, ``distractor_shift`` [m] (the
     farthest that an object outside the goal has been moved). Nothing is terminal: the horizon ends an episode.
+
+    Of a perturbation of the gripper's initial pose, ``roll`` and ``pitch`` change nothing: it cannot lean.
     """
 
     name = "tabletop"
+    perturbation_axes = AXES
 
     def __init__(
         self,
@@ -68,7 +77,9 @@ class Tabletop(MujocoBatch):
             threads=threads,
         )
         self._scene = Scene(self.models[0])
-        self._pictures = Pictures(self._scene, cameras, image_size, render_profile)
+        self._parts = parts_of(self._scene.model)
+        self._pictures = Pictures(self._scene, num_slots, cameras, image_size, render_profile)
+        self._scratch: Tabletop | None = None
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (5,), np.float32)
         self.observation_space = gymnasium.spaces.Dict(
             {
@@ -103,18 +114,59 @@ class Tabletop(MujocoBatch):
     def render(self, slots: Sequence[int]) -> np.ndarray:
         """The front view of each slot, uint8 ``[len(slots), H, W, 3]``."""
         self._check_running(slots)
-        return self._pictures.front(self._records(slots))
+        return self._pictures.front(slots, self._records(slots))
+
+    def objection(self, start: Start) -> str | None:
+        """See ``World.objection``."""
+        self.check_task(start.task)
+        if self._scratch is None:
+            self._scratch = Tabletop(self.tasks, success_hold=self.success_hold)
+        return self._scratch._objection(without_looks(start))
 
     def close(self) -> None:
         """See ``World.close``."""
         self._pictures.close()
+        if self._scratch is not None:
+            self._scratch.close()
         super().close()
 
-    def _begin(self, record: np.ndarray, start: Start) -> None:
-        if start.seed is None:
-            raise ConfigError("a start of world 'tabletop' has a seed (it has no numbered initial states)")
-        rng = _rng(start.seed, start.task)
-        draft, _ = TASKS[start.task].begin(rng)
+    def _objection(self, start: Start) -> str | None:
+        """What is wrong with ``start``, found out in slot 0."""
+        changes = [change for _, change in changes_of(self.name, self.perturbation_axes, start.perturbations)]
+        _, hand = _beginning(start, changes)
+        held = self._within_reach(hand)
+        if (held != hand).any():
+            wanted, nearest = (values.round(3).tolist() for values in (hand, held))
+            return (
+                f"the hand cannot begin at x, y, z, yaw = {wanted} (m, rad); the nearest that it reaches is {nearest}"
+            )
+        key = Key(start.seed or 0).stream("world").key(0)
+        if self.reset([0], [start], [key]).success[0]:
+            return "the task is solved at the start"
+        standing, nominal = self._standing(start, changes), self._standing(start, [])
+        return standing.objection(nominal, self._scene.model, self._parts)
+
+    def _standing(self, start: Start, changes: Sequence[Change]) -> Standing:
+        record = np.zeros((), dtype=self.record)
+        self._begin(record, start, changes)
+        data = mujoco.MjData(self._scene.model)
+        data.qpos[:] = record["physics"][self._qpos]
+        mujoco.mj_forward(self._scene.model, data)
+        return Standing.of(self._scene.model, data, self._parts)
+
+    def _perturb(self, slot: int, changes: Sequence[Change]) -> None:
+        moved = [change for change in changes if change.axis == "dynamics"]
+        self.models[slot] = self._scene.model
+        if moved:
+            self.models[slot] = copy.copy(self._scene.model)
+            edit(self.models[slot], self._parts, moved)
+        self._pictures.dress(slot, changes)
+
+    def _within_reach(self, hand: np.ndarray) -> np.ndarray:
+        return np.clip(hand, self._scene.ctrl_low[:4], self._scene.ctrl_high[:4])
+
+    def _begin(self, record: np.ndarray, start: Start, changes: Sequence[Change]) -> None:
+        draft, hand = _beginning(start, changes)
         scene, colours = self._scene, list(layout()["colours"])
         physics = record["physics"]
         physics[:] = scene.home
@@ -133,18 +185,16 @@ class Tabletop(MujocoBatch):
             record["zone_colour"][index] = colours.index(colour)
             record["zone_position"][index, :2] = place
         physics[scene.drawer_qpos] = draft.drawers
-        tip = rng.uniform([-0.12, -0.15, 0.15], [0.08, 0.15, 0.21])
-        yaw = rng.uniform(-0.3, 0.3)
-        half = layout()["action"]["max_opening"] / 2
-        physics[scene.tip_qpos], physics[scene.yaw_qpos], physics[scene.finger_qpos] = tip, yaw, half
-        record["control"][:] = [*tip, yaw, half, half]
+        hand, half = self._within_reach(hand), layout()["action"]["max_opening"] / 2
+        physics[scene.tip_qpos], physics[scene.yaw_qpos], physics[scene.finger_qpos] = hand[:3], hand[3], half
+        record["control"][:] = [*hand, half, half]
 
     def _settle(self, slots: Sequence[int], records: np.ndarray) -> dict[int, str]:
         self._fill_constants(records)
         hold = np.repeat(records["control"][:, None], SUBSTEPS, axis=1)
         failures: dict[int, str] = {}
         for _ in range(3):
-            failures.update(self._simulate(slots, records, hold))
+            failures.update(self._simulate(slots, records, hold, [self._scene.model] * len(slots)))
             self._scene.park(records["physics"], records["object_present"])
         records["physics"][:, 0] = 0.0
         return failures
@@ -215,11 +265,17 @@ class Tabletop(MujocoBatch):
             target = state[..., place]
             target[...] = np.reshape(value, target.shape)
 
-    def _time_step(self, records: np.ndarray, failures: dict[int, str], looks: Sequence[bool]) -> TimeStep:
+    def _time_step(
+        self, slots: Sequence[int], records: np.ndarray, failures: dict[int, str], looks: Sequence[bool]
+    ) -> TimeStep:
         count, physics = len(records), records["physics"]
         state = records["state"].copy()
         return TimeStep(
-            {"state": state, "proprio": state[:, : self._proprio_size].copy(), **self._pictures.images(records, looks)},
+            {
+                "state": state,
+                "proprio": state[:, : self._proprio_size].copy(),
+                **self._pictures.images(slots, records, looks),
+            },
             reward=records["reward"].copy(),
             terminated=np.zeros(count, dtype=bool),
             truncated=np.zeros(count, dtype=bool),
@@ -244,6 +300,26 @@ def _size(fields: Mapping[str, tuple[slice, tuple[int, ...]]]) -> int:
 
 def _numbers(size: int) -> gymnasium.spaces.Box:
     return gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+
+def _beginning(start: Start, changes: Sequence[Change]) -> tuple[Draft, np.ndarray]:
+    """What an episode begins from, and where its hand is to be: x, y, z [m] and yaw [rad]."""
+    if start.seed is None:
+        raise ConfigError("a start of world 'tabletop' has a seed (it has no numbered initial states)")
+    rng = _rng(start.seed, start.task)
+    draft, _ = TASKS[start.task].begin(rng)
+    tip, yaw = rng.uniform([-0.12, -0.15, 0.15], [0.08, 0.15, 0.21]), rng.uniform(-0.3, 0.3)
+    hand = np.array([*tip, yaw])
+    for change in changes:
+        if change.axis == "initial_state.layout":
+            for index, (colour, place, turned) in draft.objects.items():
+                offset, angle = displacement(change, index)
+                draft.objects[index] = colour, place + offset, turned + angle
+        elif change.axis == "appearance.distractors":
+            add_distractors(draft, change)
+        elif change.axis == "initial_state.robot":
+            hand = hand + [change.amounts[name] for name in ("x", "y", "z", "yaw")]
+    return draft, hand
 
 
 def _rng(seed: int, task: str) -> np.random.Generator:

@@ -59,8 +59,9 @@ def check_world(
     ``tasks`` defaults to the first, the middle and the last. Snapshots are followed for ``steps`` steps, over several
     episodes where one ends sooner. Random actions seldom reach a goal: with ``policy``, every sentence is also proved
     on an episode of each task under ``policy()``, through the goal and ten steps beyond. ``perturbations`` are those to
-    try of the axes that the World applies itself; of others, levels 2 and 0.5 without parameters. ``only`` picks some
-    of the sentences. A third party's whole test is ``assert_conforms(check_world(MyWorld))``.
+    try of the axes that the World applies itself; of others, strong ones of the axes in docs/perturbations.md, and of a
+    World's own, levels 2 and 0.5 without parameters. ``only`` picks some of the sentences. A third party's whole test
+    is ``assert_conforms(check_world(MyWorld))``.
     """
     stop_script()
     world = factory(3)
