@@ -382,7 +382,9 @@ class Stage:
             memory = memory_row(self._memory[lane.rollout.policy], lane.slot)
             try:
                 with self._blame("world", [lane]):
-                    lane.checkpoints[lane.step] = Checkpoint(lane.step, snapshot, memory, lane.held).to_bytes()
+                    lane.checkpoints[lane.step] = Checkpoint(
+                        lane.step, snapshot, memory, lane.held, lane.effect_memory
+                    ).to_bytes()
             except _Abandoned:
                 continue
 
