@@ -106,14 +106,22 @@ class Sensor(Effect):
         if self.motion_blur:
             picture = cv2.filter2D(picture, -1, _smear(self.motion_blur * height, self.angle))
         if self.noise:
-            draws = key.generator("noise", name).standard_normal(shape, dtype=np.float32)
-            draws *= np.float32(self.noise)
-            draws += picture.reshape(shape)
-            np.rint(draws, out=draws)
-            picture = np.clip(draws, 0, 255, out=draws).astype(np.uint8)
+            draws = key.generator("noise", name).integers(0, 1 << 16, picture.shape, dtype=np.uint16)
+            picture = cv2.add(picture, np.take(_grey_noise(self.noise), draws), dtype=cv2.CV_8U)
         if self.quality is not None:
             picture = _compressed(picture, self.quality)
         return picture.reshape(shape)
+
+
+@lru_cache(256)
+def _grey_noise(deviation: float) -> np.ndarray:
+    """What 16 random bits pick as noise, int16 in whole grey levels: the normal's quantiles, rounded.
+
+    Far faster than normal draws, and as good for what ends in 8 bits.
+    """
+    from scipy.special import ndtri
+
+    return np.rint(deviation * ndtri((np.arange(1 << 16) + 0.5) / (1 << 16))).astype(np.int16)
 
 
 @lru_cache(256)
