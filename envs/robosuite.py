@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -13,8 +13,11 @@ import numpy as np
 
 from envs.capture import POSES, VERSION, Capture
 from envs.mujoco_log import log_mujoco_warnings
+from envs.perturbed import AXES, Change, Judge, Parts, Stage, StagedSimulator, changes_of
+from envs.perturbed.kinematics import displace
+from envs.perturbed.parts import geoms_of, named, subtrees
 from envs.rendering import RendererPool
-from envs.robosuite_repairs import draw_in_order
+from envs.robosuite_repairs import draw_in_order, read_again
 from envs.robosuite_speed import quicken
 from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, unknown
@@ -140,6 +143,9 @@ class Robosuite(SimulatorWorld):
             raise ConfigError("a robosuite world needs at least one task; received none")
         self._horizon = horizon
         self._settings = settings
+        self.perturbation_axes = AXES
+        blind = replace(settings, cameras=())
+        self._judge = Judge(lambda each: _RobosuiteSimulator(each, blind, self._renderers))
         self._renderers = RendererPool(render_profile, capacity=4)
         self._spare = {
             each: _RobosuiteSimulator(each, self._settings, self._renderers) for each in dict.fromkeys(tasks)
@@ -186,11 +192,18 @@ class Robosuite(SimulatorWorld):
                 raise ConfigError(
                     f"a robosuite episode is drawn by a seed; received {start}; use World.start(task, seed)"
                 )
+            changes_of(self.name, self.perturbation_axes, start.perturbations)
         return super().reset(slots, starts, keys)
+
+    def objection(self, start: Start) -> str | None:
+        """See ``World.objection``."""
+        self.check_task(start.task)
+        return self._judge.objection(start)
 
     def close(self) -> None:
         """See ``World.close``."""
         super().close()
+        self._judge.close()
         for simulator in self._spare.values():
             simulator.close()
         self._spare = {}
@@ -203,13 +216,14 @@ class Robosuite(SimulatorWorld):
         return simulator
 
 
-class _RobosuiteSimulator(Simulator):
+class _RobosuiteSimulator(StagedSimulator):
     def __init__(self, task: str, settings: _Settings, renderers: RendererPool):
         self._task, self._size, self._renderers = task, settings.image_size, renderers
         self._cameras = settings.cameras
         self._env = env = _make(task, settings)
-        self._data: mujoco.MjData = env.sim.data._data
-        self._model: mujoco.MjModel = env.sim.model._model
+        self._data = self.data = env.sim.data._data
+        self._model = self.model = env.sim.model._model
+        self.stage = Stage("robosuite", self.model, _parts(self.model))
         # robosuite draws with group 0, the collision shapes, switched off; groups from 3 on are not drawn by default.
         self._model.geom_group[self._model.geom_group == 0] = 3
         existing = [self._model.camera(index).name for index in range(self._model.ncam)]
@@ -242,15 +256,35 @@ class _RobosuiteSimulator(Simulator):
 
     def reset(self, start: Start, key: StepKey) -> SimulatorStep:
         assert start.seed is not None
+        self.stage.clear()
         self._capture.load(self._pristine)
         stream = Key(start.seed).stream("start")
         for number, generator in enumerate(self._capture.objects.generators):
             seed = int(stream.event("robosuite", number).integers(2**63))
             generator.bit_generator.state = np.random.PCG64(seed).state
         self._observe(self._env.reset())
+        moved = self.perturb(start)
+        if self.stage.in_force:
+            read_again(self._env, "" if moved else "image")
+            self._observe(self._env._get_observations())
         self._capture.objects.settle()
         self._reward, self._terminated, self._success = 0.0, False, bool(self._env._check_success())
         return self._present()
+
+    def move_robot(self, change: Change) -> str | None:
+        """Every arm's hand is moved alike."""
+        failed = None
+        for robot in self._env.robots:
+            parts = robot.composite_controller.part_controllers
+            for arm in robot.arms:
+                joints = [int(joint) for joint in parts[arm].joint_index]
+                failed = displace(self.model, self.data, robot.eef_site_id[arm], joints, change) or failed
+            mujoco.mj_forward(self.model, self.data)
+            for arm in robot.arms:
+                parts[arm].update_initial_joints(self.data.qpos[parts[arm].qpos_index])
+            robot.composite_controller.update_state()
+            robot.composite_controller.reset()
+        return failed
 
     def step(self, action: np.ndarray, key: StepKey) -> SimulatorStep:
         observation, reward, done, _ = self._env.step(np.array(action, dtype=np.float64))
@@ -261,10 +295,15 @@ class _RobosuiteSimulator(Simulator):
         return self._present()
 
     def snapshot(self) -> Mapping[str, Any]:
-        return {"capture": self._capture.save(), "shown": (self._reward, self._terminated, self._success)}
+        return {
+            "capture": self._capture.save(),
+            "shown": (self._reward, self._terminated, self._success),
+            **self.stage.save(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> SimulatorStep:
         self._capture.load(state["capture"])
+        self.stage.resume(state)
         for kind in _UNSTABLE:
             self._data.warning[kind].number = 0
         self._observe(self._env._get_observations())
@@ -328,7 +367,18 @@ class _RobosuiteSimulator(Simulator):
         return Observable(name=_image_name(camera), sensor=picture, sampling_rate=rate)
 
     def _draw(self, camera: str, size: int) -> np.ndarray:
-        return self._renderers.render(self._task, self._model, self._data, camera, size)
+        return self._renderers.render(self._task + self.stage.token, self._model, self._data, camera, size)
+
+
+def _parts(model: mujoco.MjModel) -> Parts:
+    body = mujoco.mjtObj.mjOBJ_BODY
+    return Parts(
+        focus=(0.0, 0.0, 0.85),
+        robot=subtrees(model, named(model, body, "robot", "left_eef_target", "right_eef_target")),
+        workspace=((-0.5, -0.6), (0.5, 0.6)),
+        table=geoms_of(model, named(model, body, "table", "bin")),
+        background=tuple(named(model, mujoco.mjtObj.mjOBJ_GEOM, "floor", "wall_")),
+    )
 
 
 def _image_name(camera: str) -> str:

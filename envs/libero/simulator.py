@@ -12,9 +12,13 @@ import numpy as np
 from envs.capture import Capture
 from envs.libero.conventions import Convention, axis_angle
 from envs.libero.suites import Task, load_libero, quiet
+from envs.perturbed import Change, Parts, Stage, StagedSimulator
+from envs.perturbed.kinematics import displace
+from envs.perturbed.parts import geoms_of, named, subtrees
 from envs.rendering import RendererPool
+from envs.robosuite_repairs import read_again
 from simeval.noise import Key, StepKey
-from simeval.simulator import Simulator, SimulatorStep
+from simeval.simulator import SimulatorStep
 from simeval.types import Start
 
 CAMERAS: Mapping[str, str] = {"agentview": "agentview", "wrist": "robot0_eye_in_hand"}
@@ -39,7 +43,7 @@ class View:
     objects: tuple[str, ...]
 
 
-class LiberoSimulator(Simulator):
+class LiberoSimulator(StagedSimulator):
     """A scene kept over many episodes. Everything but the constructor works on one loaded model."""
 
     def __init__(self, task: Task, view: View, renderers: RendererPool, film: RendererPool):
@@ -55,8 +59,9 @@ class LiberoSimulator(Simulator):
         # The reference loops load the model twice before the first episode; the list of what draws the fixtures' joints
         # is then twice as long, and takes twice the draws.
         env.object_property_initializers.extend(tuple(env.object_property_initializers))
-        self._data: mujoco.MjData = env.sim.data._data
-        self._model: mujoco.MjModel = env.sim.model._model
+        self._data = self.data = env.sim.data._data
+        self._model = self.model = env.sim.model._model
+        self.stage = Stage("libero", self.model, _parts(self.model))
         # LIBERO draws without group 0, the collision shapes; groups from 3 on are not drawn by default.
         self._model.geom_group[self._model.geom_group == 0] = 3
         self._goals = [self._place_of(name) for name in task.goals]
@@ -68,6 +73,7 @@ class LiberoSimulator(Simulator):
     def reset(self, start: Start, key: StepKey) -> SimulatorStep:
         """See ``Simulator.reset``."""
         convention = self._view.convention
+        self.stage.clear()
         self._capture.load(self._pristine)
         self._drawing = convention.settle_steps == 0
         with quiet(), global_draws(self._placement_seed(start)):
@@ -78,9 +84,22 @@ class LiberoSimulator(Simulator):
                 self._drawing = remaining == 0
                 given, _, _, _ = self._env.step(np.array(convention.settle_action))
         self._drawing = True
+        moved = self.perturb(start)
+        if self.stage.in_force:
+            read_again(self._env, "" if moved else "image")
+            given = self._env._get_observations()
         self._observe(given)
         self._reward, self._success = 0.0, bool(self._env._check_success())
         return self._present()
+
+    def move_robot(self, change: Change) -> str | None:
+        """See ``StagedSimulator.move_robot``."""
+        robot = self._env.robots[0]
+        joints = [self.model.joint(name).id for name in robot.robot_joints]
+        failed = displace(self.model, self.data, self._eef, joints, change)
+        mujoco.mj_forward(self.model, self.data)
+        robot.controller.update_initial_joints(self.data.qpos[robot._ref_joint_pos_indexes])
+        return failed
 
     def step(self, action: np.ndarray, key: StepKey) -> SimulatorStep:
         """See ``Simulator.step``."""
@@ -93,11 +112,17 @@ class LiberoSimulator(Simulator):
 
     def snapshot(self) -> Mapping[str, Any]:
         """See ``Simulator.snapshot``."""
-        return {"capture": self._capture.save(), "reward": self._reward, "success": self._success}
+        return {
+            "capture": self._capture.save(),
+            "reward": self._reward,
+            "success": self._success,
+            **self.stage.save(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> SimulatorStep:
         """See ``Simulator.restore``."""
         self._capture.load(state["capture"])
+        self.stage.resume(state)
         for kind in _UNSTABLE:
             self._data.warning[kind].number = 0
         self._drawing = True
@@ -107,7 +132,9 @@ class LiberoSimulator(Simulator):
 
     def render(self) -> np.ndarray:
         """See ``Simulator.render``."""
-        return self._film.render(self._task.name, self._model, self._data, "agentview", _PICTURE_SIZE)
+        return self._film.render(
+            self._task.name + self.stage.token, self._model, self._data, "agentview", _PICTURE_SIZE
+        )
 
     def close(self) -> None:
         """See ``Simulator.close``."""
@@ -185,7 +212,9 @@ class LiberoSimulator(Simulator):
         def picture(cache: Mapping[str, Any]) -> np.ndarray:
             if not self._drawing:  # nobody sees what happens before the episode
                 return np.zeros((size, size, 3), dtype=np.uint8)
-            return self._renderers.render(self._task.name, self._model, self._data, CAMERAS[camera], size)
+            return self._renderers.render(
+                self._task.name + self.stage.token, self._model, self._data, CAMERAS[camera], size
+            )
 
         sensor = observables.sensor(modality="image")(picture)
         return observables.Observable(name=_image_name(camera), sensor=sensor, sampling_rate=CONTROL_FREQ)
@@ -213,6 +242,21 @@ def _build(task: Task) -> Any:
         control_freq=CONTROL_FREQ,
     )
     return wrapper.env
+
+
+def _parts(model: mujoco.MjModel) -> Parts:
+    body, geom = mujoco.mjtObj.mjOBJ_BODY, mujoco.mjtObj.mjOBJ_GEOM
+    base = model.body("robot0_base").id
+    x, y, z = model.body_pos[base]
+    return Parts(
+        focus=(x + 0.66, y, z),
+        robot=subtrees(model, [base]),
+        workspace=((x + 0.2, y - 0.55), (x + 1.0, y + 0.55)),
+        table=geoms_of(
+            model, named(model, body, "table", "kitchen_table", "living_room_table", "study_table", "coffee_table")
+        ),
+        background=tuple(named(model, geom, "floor", "wall")),
+    )
 
 
 def _image_name(camera: str) -> str:

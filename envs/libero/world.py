@@ -10,6 +10,7 @@ from envs.libero.conventions import resolve
 from envs.libero.simulator import CAMERAS, CONTROL_FREQ, STATE_SIZE, LiberoSimulator, View
 from envs.libero.suites import base_of, load_libero, select_tasks
 from envs.mujoco_log import log_mujoco_warnings
+from envs.perturbed import AXES, Judge, changes_of
 from envs.rendering import RendererPool
 from simeval.errors import ConfigError, unknown
 from simeval.noise import StepKey
@@ -72,6 +73,9 @@ class Libero(SimulatorWorld):
         self._film = RendererPool("fast", capacity=1)
         objects = tuple(sorted({item for each in self._tasks.values() for item in each.objects}))
         self._view = View(chosen, shown, objects)
+        self.perturbation_axes = AXES
+        blind = View(chosen, (), objects)
+        self._judge = Judge(lambda each: LiberoSimulator(self._tasks[each], blind, self._renderers, self._film))
         poses = {key: ((7,), np.dtype(np.float64)) for key in (*(f"object_{item}" for item in objects), "eef")}
         low, high = chosen.bounds()
         whole("num_slots", num_slots)
@@ -121,6 +125,7 @@ class Libero(SimulatorWorld):
                     "use World.starts(task, count, seed) or World.start(task, seed)"
                 )
             self.check_task(start.task)
+            changes_of(self.name, self.perturbation_axes, start.perturbations)
             if start.index is not None and not 0 <= start.index < self._fixed_count(start.task):
                 raise ConfigError(
                     f"LIBERO task {start.task!r} has the fixed initial states 0..{self._fixed_count(start.task) - 1}; "
@@ -128,9 +133,15 @@ class Libero(SimulatorWorld):
                 )
         return super().reset(slots, starts, keys)
 
+    def objection(self, start: Start) -> str | None:
+        """See ``World.objection``; it loads a scene of its own."""
+        self.check_task(start.task)
+        return self._judge.objection(start)
+
     def close(self) -> None:
         """See ``World.close``."""
         super().close()
+        self._judge.close()
         self._renderers.close()
         self._film.close()
 

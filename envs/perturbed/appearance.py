@@ -16,6 +16,8 @@ from envs.perturbed.parts import Parts
 _UNSET = np.array([0.5, 0.5, 0.5, 1.0], dtype=np.float32)
 """MuJoCo takes the colour of a geom's material where the geom's own is this."""
 
+_ROWS = 256
+
 
 def recolour(model: mujoco.MjModel, parts: Parts, change: Change) -> None:
     """Move the colours of every part, and the finish of what has no texture, part of the way towards drawn ones.
@@ -137,7 +139,10 @@ def _blend(texture: np.ndarray, amount: float, draws: np.random.Generator) -> No
     else:
         grain = draws.random((64, 64))
         where = grain[rows * 8 % 64, columns * 8 % 64]
-    mean = texture[..., : min(channels, 3)].reshape(-1, min(channels, 3)).mean(axis=0)
-    target = mean * (bright[0] + (bright[1] - bright[0]) * where[..., None])
-    old = texture[..., : target.shape[-1]]
-    old[...] = np.clip(np.rint(old + min(amount, 1.0) * (target - old)), 0, 255).astype(np.uint8)
+    colours = min(channels, 3)
+    mean = np.array([texture[..., channel].mean() for channel in range(colours)], dtype=np.float32)
+    for begin in range(0, height, _ROWS):  # some textures are large
+        old = texture[begin : begin + _ROWS, :, :colours]
+        shade = (bright[0] + (bright[1] - bright[0]) * where[begin : begin + _ROWS, :, None]).astype(np.float32)
+        new = old + np.float32(min(amount, 1.0)) * (mean * shade - old)
+        old[...] = np.clip(np.rint(new), 0, 255).astype(np.uint8)

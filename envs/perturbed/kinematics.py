@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import mujoco
 import numpy as np
 
+from envs.perturbed.changes import Change
+
 TOLERANCE = 1e-3
 """A hand that is farther than this from where it should be [m], or turned 10 times as much [rad], has not arrived."""
 _DAMPING = 1e-2
@@ -58,6 +60,22 @@ def reach(
     mujoco.mj_kinematics(model, data)
     mujoco.mj_comPos(model, data)
     return best
+
+
+def displace(
+    model: mujoco.MjModel, data: mujoco.MjData, site: int, joints: Sequence[int], change: Change
+) -> str | None:
+    """Move a hand's site as a change of axis ``initial_state.robot`` says; why that failed, if it did."""
+    amount = change.amounts
+    position = data.site_xpos[site] + [amount["x"], amount["y"], amount["z"]]
+    rotation = rotation_of(amount["roll"], amount["pitch"], amount["yaw"]) @ data.site_xmat[site].reshape(3, 3)
+    off, turned = reach(model, data, site, int(model.site_bodyid[site]), joints, position, rotation)
+    if off > TOLERANCE or turned > 10 * TOLERANCE:
+        return (
+            f"the hand cannot begin at {position.round(3).tolist()} m, so turned: "
+            f"it is {1e3 * off:.1f} mm and {turned:.3f} rad off"
+        )
+    return None
 
 
 def rotation_of(roll: float, pitch: float, yaw: float) -> np.ndarray:

@@ -57,6 +57,11 @@ class Stage:
         self._before: dict[int, np.ndarray] = {}
         self.token = ""
 
+    @property
+    def in_force(self) -> bool:
+        """Whether anything is."""
+        return bool(self._in_force)
+
     def changes(self, start: Start) -> list[Change]:
         """What the perturbations of ``start`` change."""
         return [change for _, change in changes_of(self._world, AXES, start.perturbations)]
