@@ -23,7 +23,7 @@ SINGLE = [name for name in options_of("perturbation") if name not in PRESETS]
 def configured(name: str) -> dict[str, PerturbationAxis]:
     if name in PRESETS:
         return {
-            key: instantiate(one) for key, one in compose_config("run", [f"+perturbation={name}"]).perturbation.items()
+            key: instantiate(one) for key, one in compose_config("run", [f"perturbation={name}"]).perturbation.items()
         }
     text = files("configs").joinpath("perturbation", f"{name}.yaml").read_text(encoding="utf-8")
     return {name: instantiate(OmegaConf.create(text))}

@@ -14,7 +14,7 @@ from policies.clipped import Clipped
 from simeval.episode import Checkpoint, Episode
 from simeval.errors import ConfigError, UnsupportedError
 from simeval.noise import StepKey
-from simeval.perturbation import Effects, effect_of
+from simeval.perturbation import Effect, EffectMemory, Effects, effect_of, register_effect, registry
 from simeval.policy import Memory, Policy, PolicyStep
 from simeval.protocols import MonteCarlo, Setting, together
 from simeval.reader import Run
@@ -301,6 +301,28 @@ def test_what_is_no_change_is_refused_in_a_line_before_anything_runs(
     study = MonteCarlo(1, perturbations=(Perturbation(axis, params=params),))
     with pytest.raises(error, match=text):
         study.size(Setting({"world": world}, {"world": ["policy"]}, 0))
+
+
+class Mirrored(Effect):
+    observation_keys = ("image_top",)
+
+    def observation(
+        self, observation: dict[str, Any], memory: EffectMemory, key: StepKey
+    ) -> tuple[dict[str, Any], EffectMemory]:
+        return {name: picture[:, ::-1].copy() for name, picture in observation.items()}, memory
+
+
+def test_an_effect_of_one_s_own_is_shown_what_it_changes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_EFFECTS", dict(registry._EFFECTS))
+    register_effect("sensor.mirror", lambda perturbation, spec: Mirrored())
+    with pytest.raises(ValueError, match="registered already"):
+        register_effect("sensor.mirror", lambda perturbation, spec: Mirrored())
+    world = ToySimulator(num_slots=1, cameras=("top",), image_size=24)
+    plain = Rollout(world.start("push-left", 3), seed=8, horizon=6)
+    mirror = replace(plain, perturbations=(Perturbation("sensor.mirror"),))
+    one, other = run(together([plain, mirror]), world, POLICIES["expert"])
+    np.testing.assert_array_equal(one.observation["image_top"][:, :, ::-1], other.observation["image_top"])
+    np.testing.assert_array_equal(one.observation["state"], other.observation["state"])
 
 
 def test_an_unknown_camera_is_refused_with_those_that_exist() -> None:
