@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simeval import stats
-from simeval.arms import Arm, labels
+from simeval.arms import Arm, condition_names, labels
 from simeval.differences import differences
 from simeval.errors import ConfigError, unknown
+from simeval.matched_analysis import UNPERTURBED, place_of
 from simeval.outcomes import COUNTED, Outcome, measure, read_outcomes
 from simeval.pairing import LEVEL, compare_paired, contested, match
 from simeval.reader import Run
@@ -38,17 +39,26 @@ def compare(
     no success, returns are compared task by task: as pairs by the sign-flip test and its interval, as independent
     samples by Welch's. ``detect`` is the difference in success rate to plan for. Raises ``ConfigError`` for runs with
     nothing in common.
+
+    Two matched studies are compared condition by condition: ``place`` says which axes act at which severity, and
+    ``beyond_nominal`` by how much more the difference is than that of the same starts unperturbed.
     """
     sides = [_roots(run) for run in (run_a, run_b)]
     tasks = _common_tasks(run_a, run_b, sides)
     names = labels(outcome.arm for side in sides for outcome in side)
-    compared = []
+    conditions = condition_names(outcome.arm.condition for side in sides for outcome in side)
+    matched = any(outcome.arm.drawn for side in sides for outcome in side)
+    compared: list[dict[str, Any]] = []
     for arm_a, arm_b in _arms(sides, names, (policy_a, policy_b)):
         first = [o for o in sides[0] if o.arm == arm_a and o.task in tasks]
         second = [o for o in sides[1] if o.arm == arm_b and o.task in tasks]
         for item, members in _compare_arms(first, second, confidence):
+            if arm_a.drawn:
+                item["beyond_nominal"] = _beyond_nominal(sides, (arm_a, arm_b), members, confidence)
             notes = notes_on(*members, run_a.run_id == run_b.run_id and run_a.path.samefile(run_b.path))
-            compared.append({"a": names[arm_a], "b": names[arm_b], **item, "notes": notes})
+            named = {"a": names[arm_a], "b": names[arm_b], "condition": conditions[arm_a.condition]}
+            where = {"place": place_of(arm_a.condition) if arm_a.drawn else [] if matched else None}
+            compared.append({**named, **where, **item, "notes": notes})
     adjusted = stats.holm([item["p"] for item in compared])
     for item, p in zip(compared, adjusted, strict=True):
         item["p_holm"] = p
@@ -67,7 +77,8 @@ def compare(
 
 
 def _roots(run: Run) -> list[Outcome]:
-    return [outcome for outcome in read_outcomes(run) if not outcome.branch]
+    """All but branches, and the replications that a matched study sets against itself."""
+    return [o for o in read_outcomes(run) if not o.branch and not (o.fresh and o.arm.setting)]
 
 
 def _common_tasks(run_a: Run, run_b: Run, sides: Sequence[Sequence[Outcome]]) -> list[str]:
@@ -117,6 +128,22 @@ def _correspond(a: Arm, b: Arm, policies_match: bool) -> bool:
     settings = not a.setting or not b.setting or a.setting == b.setting
     worlds = not a.world or not b.world or a.world == b.world
     return settings and worlds and a.condition == b.condition and (a.policy == b.policy or not policies_match)
+
+
+def _beyond_nominal(
+    sides: Sequence[Sequence[Outcome]], arms: tuple[Arm, Arm], members: "_Members", confidence: float
+) -> dict[str, Any] | None:
+    """The difference less that of the same starts unperturbed: the mean over starts with Student's t interval."""
+    plain = [
+        {o.instance: o.succeeded for o in side if o.arm == arm.changed(condition=UNPERTURBED) and o.status == COUNTED}
+        for side, arm in zip(sides, arms, strict=True)
+    ]
+    gains: dict[bytes, list[float]] = {}
+    for a, b in match(*members)[0]:
+        if a.instance in plain[0] and b.instance in plain[1]:
+            nominal = int(plain[0][a.instance]) - int(plain[1][b.instance])
+            gains.setdefault(a.instance, []).append(int(a.succeeded) - int(b.succeeded) - nominal)
+    return mean([sum(found) / len(found) for found in gains.values()], confidence)
 
 
 _Members = tuple[Sequence[Outcome], Sequence[Outcome]]

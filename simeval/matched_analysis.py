@@ -8,9 +8,9 @@ many is said, and what the rates are if errors are failures.
 import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,26 @@ class Study:
                 row = [alone[key][axis][number : number + 1] for axis in axes]
                 found.append([nominal, *(one[0] if one else None for one in row), None])
         return found
+
+    def notable(self, count: int) -> list[Outcome]:
+        """Runs worth watching: whole instances that fail, and that succeed, only together, and losses of each axis.
+
+        ``count`` of each, of the highest severities that have them; with each its unperturbed run.
+        """
+        found: dict[str, Outcome] = {}
+        ranks = reversed(range(max(map(len, self.axes.values()))))
+        every = [
+            [cell if cell and cell.status == COUNTED else None for cell in cells]
+            for rank in ranks
+            for cells in self.instances(rank)
+        ]
+        kinds: list[Callable[[Sequence[Outcome | None]], list[Outcome]]] = [_emergent, _compensated]
+        kinds += [partial(_lost, axis) for axis in range(len(self.axes))]
+        for kind in kinds:
+            shown = filter(None, map(kind, every))
+            for outcomes in itertools.islice(shown, count):
+                found |= {outcome.id: outcome for outcome in outcomes}
+        return list(found.values())
 
     def analysis(self, confidence: float) -> dict[str, Any]:
         """Everything about the study, as JSON data."""
@@ -275,6 +295,37 @@ class Study:
                 change = interaction.change_by_replication(success, flips, axes)
                 found.append({"stream": stream, "change": change})
         return found
+
+
+def _emergent(cells: Sequence[Outcome | None]) -> list[Outcome]:
+    """All of an instance that survives each perturbation alone and fails together; nothing of another."""
+    whole = [cell for cell in cells if cell is not None]
+    if len(whole) < len(cells) or whole[-1].succeeded:
+        return []
+    return whole if all(cell.succeeded for cell in whole[1:-1]) else []
+
+
+def _compensated(cells: Sequence[Outcome | None]) -> list[Outcome]:
+    """Of an instance that succeeds only together: that run, the unperturbed one, and those that fail alone."""
+    whole = [cell for cell in cells if cell is not None]
+    if len(whole) < len(cells) or not whole[-1].succeeded:
+        return []
+    failed = [cell for cell in whole[1:-1] if not cell.succeeded]
+    return [whole[0], *failed, whole[-1]] if failed else []
+
+
+def _lost(axis: int, cells: Sequence[Outcome | None]) -> list[Outcome]:
+    """The unperturbed run that succeeded and that of one axis alone that did not."""
+    nominal, single = cells[0], cells[1 + axis]
+    lost = nominal is not None and single is not None and nominal.succeeded and not single.succeeded
+    return [nominal, single] if lost and nominal is not None and single is not None else []
+
+
+def place_of(severity: str) -> list[dict[str, Any]]:
+    """Which axes act at which level, of the condition of an arm that is a severity."""
+    parsed = json.loads(severity)
+    names = axis_names((data["axis"], tuple(data["components"])) for data in parsed)
+    return [{"axis": names[data["axis"], tuple(data["components"])], "level": data["level"]} for data in parsed]
 
 
 def axis_names(axes: Iterable[Axis]) -> dict[Axis, str]:

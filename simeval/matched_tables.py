@@ -57,6 +57,61 @@ def matched_table(study: Study, run: str, confidence: float) -> "Table":
     return table
 
 
+def matched_comparison_table(comparison: Mapping[str, Any]) -> "Table":
+    """Two matched studies: A less B under every condition, a column for each severity."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    items = [item for item in comparison["comparisons"] if item["place"] is not None]
+    severities = sorted(
+        {_severity(item["place"]) for item in items if item["place"]}, key=lambda text: (len(text), text)
+    )
+    rows: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for item in items:
+        axes = [term["axis"] for term in item["place"]]
+        name = " + ".join(axes) if len(axes) < 3 else f"all {len(axes)} at once"
+        rows.setdefault(name or "as it is", {})[_severity(item["place"])] = item
+    table = Table(
+        title=escape(
+            f"Success rate, A − B [points] · A: {items[0]['a']} · B: {items[0]['b']}".replace(" · nominal", "")
+        ),
+        caption=f"rate of A, rate of B; A − B [interval]; * p < {_MARK:g} after Holm over {len(items)} conditions; in "
+        "brackets, the difference beyond that of the same starts unperturbed",
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("severity", min_width=_NAMES)
+    for severity in severities:
+        table.add_column(severity, justify="right")
+    for name, found in rows.items():
+        cells = [found.get(severity) for severity in severities] if name != "as it is" else [found[""]]
+        table.add_row(escape(name), *map(_compared, cells), style="bold" if name == "as it is" else "")
+    return table
+
+
+def _severity(place: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(dict.fromkeys(f"{term['level']:g}" for term in place))
+
+
+def _compared(item: Mapping[str, Any] | None) -> str:
+    if item is None:
+        return "–"
+    rates = " ".join(percent(item[f"rate_{side}"]["rate"], item[f"rate_{side}"]["n"]) for side in "ab")
+    low, high = (points(bound, 1) for bound in item["newcombe"])
+    mark = "*" if item["p_holm"] < _MARK else ""
+    beyond = item.get("beyond_nominal")
+    told = f" ({points(beyond['mean'], item['n'])})" if beyond else ""
+    return (
+        _whole(f"[dim]{rates}[/dim]")
+        + "\n"
+        + _whole(f"{points(item['difference'], item['n'])} \\[{low}, {high}]{mark}{told}")
+    )
+
+
 def _shown(combinations: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """The sets of axes to show: all at once, and the pairs that change most."""
     every = [row["axes"] for row in combinations if row["all"]]

@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from simeval import stats
 from simeval.noise import Key
 from simeval.outcomes import COUNTED, Outcome, measure
@@ -63,20 +65,13 @@ def compare_paired(
     by_task: dict[str, list[tuple[Outcome, Outcome]]] = defaultdict(list)
     for pair in pairs:
         by_task[pair[0].task].append(pair)
-    counts = _paired_counts(pairs)
-    test = stats.mcnemar(counts.only_first, counts.only_second)
     return [
         {
             "measure": "success",
             "task": None,
-            **_paired_summary(counts, confidence),
-            "mid_p": test.mid_p,
-            "test": test.method,
+            **_paired_summary(pairs, confidence),
             "left_out": left_out,
-            "tasks": [
-                {"task": task, **_paired_summary(_paired_counts(members), confidence)}
-                for task, members in by_task.items()
-            ],
+            "tasks": [{"task": task, **_paired_summary(members, confidence)} for task, members in by_task.items()],
         }
     ]
 
@@ -125,9 +120,14 @@ def _mean_difference(gains: Sequence[float], confidence: float) -> dict[str, Any
     }
 
 
-def _paired_summary(counts: stats.PairedCounts, confidence: float) -> dict[str, Any]:
-    interval = stats.paired_difference(counts, confidence)
-    bounds, p = [interval.low, interval.high], stats.mcnemar(counts.only_first, counts.only_second).p
+def _paired_summary(pairs: Sequence[tuple[Outcome, Outcome]], confidence: float) -> dict[str, Any]:
+    """Counts, difference and test; pairs of one start (of a matched study's configurations) are a cluster."""
+    counts = _paired_counts(pairs)
+    differences = np.array([int(a.succeeded) - int(b.succeeded) for a, b in pairs])
+    starts = np.unique([a.instance for a, _ in pairs], return_inverse=True)[1]
+    interval = stats.paired_difference(counts, confidence, stats.design_effect(differences, starts))
+    test = stats.clustered_mcnemar(differences, starts, _SIGNS)
+    bounds, p = [interval.low, interval.high], test.p
     return {
         "n": counts.n,
         "both": counts.both,
@@ -137,5 +137,7 @@ def _paired_summary(counts: stats.PairedCounts, confidence: float) -> dict[str, 
         "difference": interval.estimate,
         "newcombe": bounds,
         "p": p,
+        "mid_p": test.mid_p,
+        "test": test.method,
         "contested": contested(bounds, p),
     }

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from simeval.matched_tables import matched_table
+from simeval.matched_tables import matched_comparison_table, matched_table
+from simeval.pairing import LEVEL
 from simeval.timing import timing_table
 from simeval.wording import difference, errors_in_words, groups, mean_return, p_value, parts, percent, undefined
 
@@ -193,7 +194,10 @@ def print_comparison(comparison: Mapping[str, Any], console: "Console | None" = 
         console.print(_kept_whole(text), style=style, highlight=False, markup=False)
 
     say(f"A = {comparison['a']}\nB = {comparison['b']}")
-    for item in comparison["comparisons"]:
+    single = [item for item in comparison["comparisons"] if item["place"] is None]
+    if len(single) < len(comparison["comparisons"]):
+        _print_matched(comparison, console, say)
+    for item in single:
         console.print(_fitting(partial(_compared, item), console))
         say(f"Compared as {item['kind']}: {item['why']}.")
         for note in item["notes"]:
@@ -211,6 +215,20 @@ def print_comparison(comparison: Mapping[str, Any], console: "Console | None" = 
         say("The runs also differ:")
         for item in comparison["differences"]:
             say(f"  {item['text']}")
+
+
+def _print_matched(comparison: Mapping[str, Any], console: "Console", say: Callable[[str], None]) -> None:
+    """Two matched studies in one table, and what is shown under which conditions."""
+    items = [item for item in comparison["comparisons"] if item["place"] is not None]
+    console.print(matched_comparison_table(comparison))
+    for note in dict.fromkeys(note for item in items for note in item["notes"]):
+        say(f"Note: {note}.")
+    for better, sign in (("A", 1), ("B", -1)):
+        shown = [item["condition"] for item in items if item["p_holm"] < LEVEL and sign * item["difference"] > 0]
+        if shown:
+            say(f"{better} succeeds more often under: {', '.join(shown)}.")
+    rest = sum(item["p_holm"] >= LEVEL for item in items)
+    say(f"No difference is shown under {rest} of {len(items)} conditions." if rest else "A difference shows under all.")
 
 
 def _compared(item: Mapping[str, Any], joint: str) -> "Table":

@@ -13,6 +13,8 @@ from simeval.cli.build import has_worlds, rebuild_world, recorded_config, world_
 from simeval.episode import Episode
 from simeval.errors import SimevalError, UnsupportedError
 from simeval.filming import film
+from simeval.matched_analysis import studies_of
+from simeval.outcomes import read_outcomes
 from simeval.reader import Run
 from simeval.report import report
 from simeval.score import score
@@ -40,9 +42,12 @@ def present(path: Path, videos: int) -> None:
 def make_videos(run: Run, count: int) -> Iterator[str]:
     """Film up to ``count`` successes and failures per World, task and policy; yields what could not be done.
 
-    Where a World defines no success, as many episodes of the lowest and of the highest return.
+    Where a World defines no success, as many episodes of the lowest and of the highest return. Of a matched study, as
+    many instances that fail, and that succeed, only together, and as many losses of each axis, beside the unperturbed.
     """
-    chosen = _chosen(run, count)
+    studies = studies_of(read_outcomes(run))
+    watched = [run[outcome.id] for study in studies for outcome in study.notable(count)]
+    chosen = watched or _chosen(run, count)
     config = recorded_config(run)
     if not has_worlds(config):
         yield "no videos: the run does not say how its World is built (it was made by a script)"
