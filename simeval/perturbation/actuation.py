@@ -60,7 +60,7 @@ def actuation(perturbation: Perturbation, spec: WorldSpec) -> Effect:
             raise UnsupportedError(
                 "misalignment of perturbation axis actuation turns the hand's displacement about the vertical, and "
                 f"world {spec.name!r} does not declare which numbers of an action that is (World.conventions: action, "
-                "and an action_frame of world or base); leave it out, as by perturbation.scales.misalignment=null"
+                "and an action_frame of world or base); leave it out: perturbation.actuation.scales.misalignment=null"
             )
         turned = (names.index("dx"), names.index("dy"), given["misalignment"])
     return Actuation(
