@@ -11,6 +11,8 @@ from simeval.types import Rollout, canonical_json, content_hash
 
 NOMINAL = "nominal"
 """The name of the condition without perturbations."""
+FAULT = "injection."
+"""How the axes of faults in the middle of an episode begin; when they begin is drawn, too."""
 _UNPERTURBED = "[]"
 _NO_COMPONENTS = {"seed", "redraws"}
 """Parameters of a perturbation that say what was drawn and not what is changed."""
@@ -70,15 +72,17 @@ def _one(arm: Arm) -> Arm:
 
 @lru_cache(65536)
 def severity_of(condition: str) -> str:
-    """A condition without what was drawn: axes, the components that change, levels and steps, and no values."""
+    """A condition without what was drawn: axes, the components that change and levels, and no values.
+
+    Steps are part of it, but for those at which a fault was injected.
+    """
     return canonical_json(
         [
             {
                 "axis": data["axis"],
                 "components": sorted(data["params"].keys() - _NO_COMPONENTS),
                 "level": data["level"],
-                "from_step": data["from_step"],
-                "to_step": data["to_step"],
+                **({} if data["axis"].startswith(FAULT) else {k: data[k] for k in ("from_step", "to_step")}),
             }
             for data in json.loads(condition)
         ]
@@ -147,7 +151,7 @@ def _detailed(data: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> st
             for key in sorted({key for other in params for key in other})
             if differ([key in other, other.get(key)] for other in params)
         ]
-    if differ([other["from_step"], other["to_step"]] for other in group):
+    if differ([other.get("from_step"), other.get("to_step")] for other in group):
         details.append(_steps(data["from_step"], data["to_step"]))
     return f"{data['axis']} {level}" + (f" ({', '.join(details)})" if details else "")
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from simeval.arms import Arm, severity_of
+from simeval.arms import FAULT, Arm, severity_of
 from simeval.audit import agree, audit, indexed_episode, indexed_rollout, shown
 from simeval.episode import Episode
 from simeval.errors import TraceError
@@ -242,7 +242,7 @@ def _by_noise(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def _by_severity(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """What a matched study drew at one severity is one arm; its outcomes are told apart by ``pair``.
+    """What a matched study drew at one severity is one arm, whose outcomes are told apart by ``pair``; so is a fault.
 
     A study is matched in a world if some start is run there, with one noise, as it is and under several perturbations.
     """
@@ -253,13 +253,19 @@ def _by_severity(outcomes: Sequence[Outcome]) -> list[Outcome]:
     roots = [outcome for outcome in outcomes if not outcome.branch]
     conditions = _values(roots, place, lambda outcome: outcome.condition)
     matched = {(o.world, o.arm.policy) for o in roots if len(found := conditions[place(o)]) > 2 and "[]" in found}
+
+    def drawn(outcome: Outcome) -> bool:
+        if outcome.branch:
+            return f'"axis":"{FAULT}' in outcome.condition
+        return outcome.condition != "[]" and (outcome.world, outcome.arm.policy) in matched
+
     return [
         replace(
             outcome,
             arm=outcome.arm.changed(condition=severity_of(outcome.condition)),
             pair=_digest(outcome.pair.hex(), outcome.condition),
         )
-        if not outcome.branch and outcome.condition != "[]" and (outcome.world, outcome.arm.policy) in matched
+        if drawn(outcome)
         else outcome
         for outcome in outcomes
     ]

@@ -18,6 +18,7 @@ from simeval.matched_words import matched_headline
 from simeval.outcomes import COUNTED, Outcome, measure, read_outcomes
 from simeval.pairing import compare_paired, contested
 from simeval.reader import Run
+from simeval.recovery_analysis import recovery_studies, recovery_words
 from simeval.stats import holm
 from simeval.summaries import other_rules, over_tasks, rate, summary
 from simeval.timing import timings
@@ -84,6 +85,7 @@ def scores_of(
         "overall": summary(roots, confidence),
         "pairs": _pairs(by_arm, names, confidence),
         "matched": matched_studies(outcomes, confidence),
+        "recovery": recovery_studies(outcomes, confidence),
         "branches": [
             {"arm": names[arm], **rate(members, confidence)}
             for arm, members in _grouped(o for o in outcomes if o.branch).items()
@@ -96,6 +98,7 @@ def scores_of(
         ],
     }
     said = matched_headline(scores["matched"], scores["rule"]) if scores["matched"] else headline(scores)
+    said = " ".join([*map(recovery_words, scores["recovery"]), said])
     return {"headline": said, **scores}
 
 

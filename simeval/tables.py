@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from simeval.matched_tables import matched_comparison_table, matched_table
 from simeval.pairing import LEVEL
+from simeval.recovery_analysis import recovery_table
 from simeval.timing import timing_table
 from simeval.wording import difference, errors_in_words, groups, mean_return, p_value, parts, percent, undefined
 
@@ -31,6 +32,8 @@ def print_table(scores: dict[str, Any], console: "Console | None" = None) -> Non
     console = console or Console()
     for study in scores["matched"]:
         console.print(matched_table(study, scores["run"], scores["rule"]["confidence"]))
+    for study in scores["recovery"]:
+        console.print(recovery_table(study, scores["run"], scores["rule"]["confidence"]))
     for group in groups(scores):
         if scores["matched"] and group["measure"] == "success":
             continue

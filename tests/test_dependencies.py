@@ -25,11 +25,11 @@ LAYERS = {
     ),
     "scores": (
         "arms audit outcomes summaries pairing score compare differences verdict wording timing tables "
-        "matched_analysis matched_words matched_tables",
+        "matched_analysis matched_words matched_tables recovery_analysis",
         "data numbers trace",
     ),
     "engine": ("schedule lane guard stage rollout", "data numbers contract trace"),
-    "designs": ("protocols filming evaluation matched allocation", "data contract trace engine"),
+    "designs": ("protocols filming evaluation matched allocation recovery", "data contract trace engine"),
     "outside": ("vector sb3", "data contract"),
     "learning": ("training", "data contract trace"),
     "host": ("host", "data contract"),

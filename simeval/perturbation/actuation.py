@@ -24,7 +24,7 @@ _LEVEL_FRAMES = ("world", "base")
 """Frames whose third axis is the vertical."""
 
 
-def _numbers_of(spec: WorldSpec) -> tuple[str, ...] | None:
+def numbers_of(spec: WorldSpec) -> tuple[str, ...] | None:
     """The name of each number of an action, or none where the World does not declare it."""
     if spec.conventions.action is None:
         return None
@@ -43,7 +43,7 @@ def actuation(perturbation: Perturbation, spec: WorldSpec) -> Effect:
     given = amounts(perturbation, ("gain", "bias", "misalignment", "lag", "noise"), ("seed",), ("bias", "lag", "noise"))
     if not any(given.values()):
         return Identity()
-    names = _numbers_of(spec)
+    names = numbers_of(spec)
     low, high = (bound.reshape(-1).astype(np.float64) for bound in (spec.action_space.low, spec.action_space.high))
     moving = np.array([name is None or "grip" not in name for name in names or [None] * len(low)])
     half = (high - low) / 2

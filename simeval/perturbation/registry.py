@@ -8,6 +8,7 @@ from simeval.errors import UnsupportedError, unknown
 from simeval.perturbation.actuation import actuation, delay
 from simeval.perturbation.camera import dropout, occlusion
 from simeval.perturbation.effect import Effect, Identity, ReplaceAction, required
+from simeval.perturbation.injection import closing, moved, opening, shifts, turns
 from simeval.perturbation.language import clauses, paraphrase, task_change, typos
 from simeval.perturbation.sensor import sensor
 from simeval.types import Perturbation, WorldSpec
@@ -23,6 +24,11 @@ _EFFECTS: dict[str, Build] = {
     ),
     "actuation": actuation,
     "dynamics.delay": delay,
+    "injection.premature_close": closing,
+    "injection.grasp_slip": opening,
+    "injection.hold_open": opening,
+    "injection.position_offset": moved(shifts),
+    "injection.orientation_mismatch": moved(turns),
     "sensor": sensor,
     "sensor.dropout": dropout,
     "sensor.occlusion": occlusion,

@@ -4,7 +4,7 @@ const MATCHED = scores.matched;
 const picked = { study: 0, rank: MATCHED.length ? MATCHED[0].severities.length - 1 : 0, task: "", kind: "" };
 const SIGNIFICANT = 0.05;
 const studyColor = (index) => `var(--arm-${index % 8})`;
-const studyName = (study) => (new Set(MATCHED.map((s) => s.world)).size > 1 ? `${study.policy} · ${study.world}` : study.policy);
+const studyName = (study) => (new Set([...MATCHED, ...scores.recovery].map((s) => s.world)).size > 1 ? `${study.policy} · ${study.world}` : study.policy);
 const study = () => MATCHED[picked.study];
 const axisRow = (s, axis, rank) => s.rows.find((row) => row.axis === axis && row.rank === rank);
 const allRow = (s, rank) => s.combinations.find((row) => row.all && row.rank === rank);
@@ -250,6 +250,20 @@ function instanceCell(column, row, name) {
     type: "button", class: `cell ${kind(episode)}${filmed.has(episode.id) ? " filmed" : ""}`, "data-id": episode.id, "data-tip": text, "aria-label": text, "aria-current": String(state.open === episode.id),
     onclick: () => { openColumn = { study: picked.study, rank: picked.rank, cells: column.cells }; open(episode.id); },
   });
+}
+
+/* ---- faults in the middle of an episode ---- */
+
+function drawRecovery() {
+  const rated = (rate) => (rate.rate === null ? html("td", { class: "heat" }, "–")
+    : html("td", { class: "heat rate", style: `--level:${(100 * rate.rate).toFixed(0)}%`, "data-tip": `${rate.count} of ${rate.n} recovered, interval ${ends(rate.interval, (v) => percent(v, rate.n))}` }, percent(rate.rate, 1), html("small", {}, `${rate.count}/${rate.n}`)));
+  $("faults").replaceChildren(...scores.recovery.map((s) => {
+    const head = html("tr", {}, html("th", {}, studyName(s)), ...s.phases.map((phase) => html("th", {}, phase)), html("th", {}, "any time"), html("th", {}, "change [points]"));
+    const line = (name, row, total) => html("tr", total ? { class: "total" } : { "data-fault": name }, html("th", {}, name.replaceAll("_", " ")), ...s.phases.map((phase) => rated(row.by_phase[phase].recovered)), rated(row.recovered),
+      html("td", { "data-tip": row.interval ? `interval ${ends(row.interval, (v) => points(v, row.n))}${total ? "" : `, p = ${pValue(row.p_holm)} after Holm`}` : "" }, html("span", { class: !total && row.p_holm < SIGNIFICANT && row.difference < 0 ? "loss" : "" }, signed(row.difference, row.n))));
+    const left = s.faults.flatMap((row) => Object.entries(row.left_out).map(([why, count]) => `${row.fault.replaceAll("_", " ")}, ${count}: ${why}`));
+    return html("div", { class: "part" }, html("div", { class: "table" }, html("table", { class: "heatmap" }, head, ...s.faults.map((row) => line(row.fault, row, false)), line("all faults", s.all, true))), left.length ? html("p", { class: "note" }, `Left out: ${left.join("; ")}.`) : null);
+  }));
 }
 
 /* ---- wiring ---- */

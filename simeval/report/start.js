@@ -1,5 +1,6 @@
 drawFacts();
 if (MATCHED.length) wireMatched();
+if (scores.recovery.length) drawRecovery();
 results();
 selection();
 drawDrops();
