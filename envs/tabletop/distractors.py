@@ -5,7 +5,7 @@ import numpy as np
 from envs.perturbed import Change
 from envs.tabletop.conditions import Kind
 from envs.tabletop.scene import layout
-from envs.tabletop.tasks import AREA_BEFORE_DRAWERS, CLEARANCE, ZONE_CLEARANCE, Draft, distance_to_segment
+from envs.tabletop.tasks import AREA, AREA_BEFORE_DRAWERS, CLEARANCE, ZONE_CLEARANCE, Draft, distance_to_segment
 
 _TRIES = 200
 _DRAWERS = (Kind.IN_DRAWER, Kind.OPEN, Kind.CLOSED)
@@ -26,7 +26,7 @@ def add_distractors(draft: Draft, change: Change) -> None:
     free = [colour for colour in colours if colour not in {colour for colour, _, _ in draft.objects.values()}]
     chosen = draws.permutation(spare)[: int(change.amounts["count"])]
     drawers = any(kind in _DRAWERS for kind, _, _ in draft.conditions)
-    low, high = np.array(AREA_BEFORE_DRAWERS if drawers else draft.area).T
+    low, high = np.array(AREA_BEFORE_DRAWERS if drawers else AREA).T
     for index, colour in zip(chosen.tolist(), draws.permutation(free).tolist(), strict=False):
         for _ in range(_TRIES):
             place = draws.uniform(low, high)

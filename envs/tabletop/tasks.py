@@ -16,7 +16,7 @@ BLOCKS = (0, 1, 2)
 CYLINDER, BALL = 3, 4
 PUCKS = (5, 6)
 
-_AREA = ((-0.19, 0.11), (-0.25, 0.25))
+AREA = ((-0.19, 0.11), (-0.25, 0.25))
 AREA_BEFORE_DRAWERS = ((-0.2, -0.03), (-0.24, 0.24))
 _AREA_TO_PUSH_IN = ((-0.11, 0.06), (-0.18, 0.18))
 CLEARANCE = {"block": 0.05, "cylinder": 0.05, "ball": 0.05, "puck": 0.075}
@@ -35,7 +35,7 @@ class Draft:
     """The beginning of one episode, as a task draws it; positions [m] on the table, drawer openings [m]."""
 
     rng: np.random.Generator
-    area: Area = _AREA
+    area: Area = AREA
     objects: dict[int, tuple[str, np.ndarray, float]] = field(default_factory=dict)
     """Object -> colour, place [2], yaw."""
     zones: dict[int, tuple[str, np.ndarray]] = field(default_factory=dict)

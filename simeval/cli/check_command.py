@@ -2,22 +2,34 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import resources
 from typing import Any
 
-from omegaconf import DictConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from simeval.cli.build import build_policy, build_world, policy_configs, resolved, world_configs
-from simeval.cli.compose import compose_config
+from simeval.axes import PerturbationAxis
+from simeval.cli.build import (
+    build_policy,
+    build_world,
+    perturbation_axes,
+    policy_configs,
+    resolved,
+    world_configs,
+)
+from simeval.cli.compose import AXES, compose_config, options_of, plain
 from simeval.conventions import in_words
 from simeval.matching import fit, matches
+from simeval.noise import Key
 from simeval.policy import Policy
 from simeval.settings import whole
 from simeval.testing import Check, certificate, check_policy, check_world
 from simeval.testing.certificate import CERTIFYING
 from simeval.testing.world_suite import default_tasks
+from simeval.types import Perturbation
 from simeval.world import World
 
 
@@ -27,7 +39,8 @@ def check_command(
     """Check what was named: the World, or with ``policy=…`` the policy in that World. 0 if all holds, 1 if not.
 
     A World is checked on ``tasks`` (names with commas between them, or ``all``; by default its first, middle and last),
-    its forks followed for ``steps`` steps, and what was found of its forks is printed as a certificate.
+    its forks followed for ``steps`` steps, and what was found of its forks is printed as a certificate. The axes of
+    perturbation that it applies itself are tried at their highest severity: those of ``perturbation=…``, or all.
     """
     whole("--steps", steps)
     config = compose_config("run", overrides, config_dir)
@@ -46,7 +59,8 @@ def check_command(
         else:
             expert = None if entry.get("expert") is None else partial(build_policy, entry["expert"], entry, "expert")
             title, chosen = _title_and_tasks(name, make_world, tasks)
-            checks = check_world(make_world, tasks=chosen, steps=steps, policy=expert)
+            drawn = _drawn(config.get(AXES))
+            checks = check_world(make_world, tasks=chosen, steps=steps, policy=expert, perturbations=drawn)
             failed += _show(title, checks)
             broken = tuple(check for check in checks if not check.passed and check.name in CERTIFYING)
             if broken or not checks[0].passed:
@@ -54,6 +68,20 @@ def check_command(
             else:
                 print(certificate(make_world, chosen, steps))
     return 1 if failed else 0
+
+
+def _drawn(chosen: DictConfig | None) -> list[Perturbation]:
+    """A perturbation of each axis that was chosen, or that ships."""
+    files = [resources.files("configs").joinpath(AXES, f"{name}.yaml") for name in options_of(AXES)]
+    entries = [chosen] if chosen else [OmegaConf.create(file.read_text(encoding="utf-8")) for file in files]
+    drawn = []
+    for entry in entries:
+        if not chosen and "_target_" not in entry:  # a preset, which repeats the others
+            continue
+        for name, settings in perturbation_axes(plain(entry)).items():
+            axis: PerturbationAxis = instantiate(settings)
+            drawn.append(axis.draw(axis.severities[-1], Key(0).stream("check").event(name)))
+    return drawn
 
 
 def _world_of(entry: Any, num_slots: int) -> World:
