@@ -17,11 +17,16 @@ import numpy as np
 
 from simeval import interaction, stats
 from simeval.arms import severity_of
+from simeval.noise import Key
 from simeval.outcomes import COUNTED, DROPPED, ERROR, Outcome
 from simeval.types import canonical_json
 
 UNPERTURBED = "[]"
 """The condition without perturbations."""
+
+_FEWEST_CONFIGURATIONS = 5
+"""With fewer perturbations drawn of a severity, an interval over them says nothing."""
+_DRAWS = Key(0)
 
 Axis = tuple[str, tuple[str, ...]]
 """An axis as a trace tells it: its name, and the components that it changes."""
@@ -225,6 +230,8 @@ class Study:
             "axis": self.names[axis],
             "rank": rank,
             "level": self.axes[axis][rank],
+            "configurations": len({o.condition for _, o, _ in counted}),
+            "over_configurations": _over_configurations([o for _, o, _ in counted], confidence),
             "success": {**success, "with_errors": _lenient([o for _, o, _ in asked], confidence)},
             **interaction.change(after, before, starts, confidence),
             "changed": interaction.rate(after != before, starts, confidence),
@@ -380,6 +387,17 @@ def _by_task(outcomes: Sequence[Outcome], confidence: float) -> dict[str, Any]:
 def _brief(result: Mapping[str, Any]) -> dict[str, Any]:
     """Of a combination, the rates alone."""
     return {name: result[name] for name in ("n", "sim", "conj", "emergent", "compensated", "change")}
+
+
+def _over_configurations(outcomes: Sequence[Outcome], confidence: float) -> list[float] | None:
+    """What to expect of other perturbations of the severity: an interval of the mean over those that were drawn."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for outcome in outcomes:
+        groups[outcome.condition].append(float(outcome.succeeded))
+    if len(groups) < _FEWEST_CONFIGURATIONS:
+        return None
+    found = stats.cluster_bootstrap(list(groups.values()), _DRAWS, confidence)
+    return [found.low, found.high] if found.low < found.high else None
 
 
 def _reasons(statuses: Iterable[str]) -> dict[str, int]:

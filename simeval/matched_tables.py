@@ -30,6 +30,7 @@ def matched_table(study: Study, run: str, confidence: float) -> "Table":
     notes = [
         f"success rate [{level} interval]; below, the difference to the same starts unperturbed [points]",
         f"* p < {_MARK:g} after Holm over the tests of its kind",
+        f"intervals are over starts, of the {_configurations(study)} drawn",
         *(_TERMS if study["combinations"] else ()),
         *filter(None, [by_itself(study).rstrip("."), _redraws(study), _left_out(study)]),
     ]
@@ -187,6 +188,14 @@ def _changed(row: Mapping[str, Any] | None) -> str:
     mark = "*" if net["p_holm"] < _MARK else ""
     told = f"[dim]{percent(row['change']['rate'], n)}, net {points(net['difference'], n)}{mark}[/dim]"
     return f"{_rate(row['success'])}\n{_whole(told)}"
+
+
+def _configurations(study: Study) -> str:
+    """How many perturbations were drawn of each axis and severity."""
+    counts = {row["configurations"] for row in study["rows"]} or {0}
+    low, high = min(counts), max(counts)
+    many = f"{low} to {high}" if low < high else str(high)
+    return f"{many} perturbation{'s' * (high != 1)} of each axis and severity"
 
 
 def _redraws(study: Study) -> str:

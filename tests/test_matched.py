@@ -1,5 +1,6 @@
 """Matched perturbations: one start and one noise under every condition, and what the traces say of it."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from simeval.axes import Axis, PerturbationAxis
+from simeval.cli import main
+from simeval.cli.build import perturbation_axes
 from simeval.episode import Episode
 from simeval.errors import ConfigError, UnsupportedError
 from simeval.matched import REPLICATED, Condition, Matched
@@ -221,3 +224,37 @@ def test_an_adaptive_study_spends_its_budget_where_the_intervals_are_widest_and_
     surer, other = sorted(rates, key=lambda c: abs(rates[c] - 0.5), reverse=True)
     assert counts[other,] >= counts[surer,]
     assert [e.id for e in played(design, ToySimulator(3), "expert")] == [e.id for e in episodes]
+
+
+def test_the_command_line_takes_axes_and_presets_and_names_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ["run", "protocol=matched", "world.task=reach", "world.num_slots=8", "report.videos=0", "run.dir=r"]
+
+    def refused(*settings: str) -> str:
+        assert main([*common, *settings]) == 2
+        assert not Path("r").exists()
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    assert "choose them by perturbation=libero-ctrl" in refused()
+    assert "unknown perturbation 'camra'; did you mean camera" in refused("perturbation=camra")
+    assert "'camera' is in two of" in refused("perturbation=libero-ctrl,camera")
+    assert "unknown axis of this study 'robots'" in refused("perturbation=libero-ctrl", "protocol.only=[robots]")
+    small = ["protocol.episodes=1", "protocol.configurations=1", "protocol.severities=[2]", "protocol.horizon=20"]
+    assert main([*common, "perturbation=actuation,robot", "perturbation.actuation.scales.lag=null", *small]) == 0
+    assert "all 2 at once" in capsys.readouterr().out
+    (study,) = json.loads(Path("r/scores.json").read_text())["matched"]
+    assert study["axes"] == ["actuation", "initial_state.robot"]
+    assert main(["run", "run.dir=r", "run.resume=true", "perturbation=actuation,robot", "protocol.episodes=2"]) == 0
+    (study,) = json.loads(Path("r/scores.json").read_text())["matched"]
+    assert study["starts"] == 2
+    capsys.readouterr()
+    assert main(["run", "run.dir=r", "run.resume=true", "perturbation=camera"]) == 2
+    assert "keeps its perturbation, which is actuation, robot" in capsys.readouterr().err
+
+
+def test_a_configured_axis_builds_axes_and_nothing_else() -> None:
+    with pytest.raises(ConfigError, match="no PerturbationAxis"):
+        perturbation_axes({"camera": {"_target_": "subprocess.Popen"}})

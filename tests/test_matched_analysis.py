@@ -340,3 +340,18 @@ def test_an_adaptive_budget_narrows_the_widest_interval_and_still_covers() -> No
     assert coverage.min() > 0.95 - error - 0.015
     assert coverage.mean() > 0.94
     assert plain.mean() > 0.94
+
+
+def test_what_to_expect_of_other_perturbations_is_an_interval_over_those_drawn(tmp_path: Path) -> None:
+    hard = {0, 3}
+    run = recorded(
+        tmp_path / "run",
+        rollouts(4, configurations=6),
+        lambda r: len(axes_of(r)) != 1 or r.perturbations[0].params["gain"] - r.perturbations[0].level not in hard,
+    )
+    row = next(row for row in study_of(run)["rows"] if row["rank"] == 1)
+    assert row["configurations"] == 6
+    low, high = row["over_configurations"]
+    assert low < row["success"]["interval"][0] < 4 / 6 < high
+    few = study_of(recorded(tmp_path / "few", rollouts(4, configurations=2), by_rule))
+    assert few["rows"][0]["over_configurations"] is None

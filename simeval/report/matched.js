@@ -29,7 +29,7 @@ function alongSeverity(s, read) {
 function axisPoint(s, axis, rank, name) {
   const row = axisRow(s, axis, rank);
   if (!row || row.success.rate === null) return {};
-  const change = row.difference === null ? "" : `; ${signed(row.difference, row.n)} points (${ends(row.interval, (v) => points(v, row.n))}), p = ${pValue(row.p_holm)}`;
+  const change = row.difference === null ? "" : `; ${signed(row.difference, row.n)} points (${ends(row.interval, (v) => points(v, row.n))}), p = ${pValue(row.p_holm)}; ${row.configurations} perturbation${row.configurations === 1 ? "" : "s"} drawn${row.over_configurations ? `, others like these: ${ends(row.over_configurations, (v) => percent(v, 1))}` : ""}`;
   return { ...row.success, hollow: row.p_holm >= SIGNIFICANT, tip: `${studyName(s)}, ${axis} at severity ${name}: ${share(row.success)} of ${row.success.n}${change}` };
 }
 
