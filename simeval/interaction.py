@@ -99,6 +99,7 @@ def combination(instances: Instances, confidence: float = 0.95) -> dict[str, Any
         found[name] = rate(values, starts, confidence)
     found["hidden"] = rate(emergent[~combined], starts[~combined], confidence)
     found["interaction"] = change(combined, conjunction, starts, confidence)
+    found["against_nominal"] = change(combined, instances.nominal, starts, confidence)
     found |= _products(instances, starts, confidence)
     tasks = len(np.unique(instances.tasks))
     found["over_tasks"] = (

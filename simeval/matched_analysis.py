@@ -170,9 +170,10 @@ class Study:
             for rank, axes in itertools.product(ranks, sets)
             if (axes, rank) in self.asked
         ]
-        every_axis = [row["interaction"] for row in combinations if row["all"]]
-        some_axes = [row["interaction"] for row in combinations if not row["all"]]
-        for family in (rows, every_axis, some_axes):
+        families = [rows]
+        for test, everything in itertools.product(("interaction", "against_nominal"), (True, False)):
+            families.append([row[test] for row in combinations if row["all"] == everything])
+        for family in families:
             for row, p in zip(family, stats.holm([row["p"] for row in family]), strict=True):
                 row["p_holm"] = p
         every = [outcome for cells in self.cells.values() for outcome in cells.values()]

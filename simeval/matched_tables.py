@@ -128,7 +128,7 @@ def _add_combination(table: "Table", rows: Sequence[Mapping[str, Any] | None], a
         table.add_row(escape(" + ".join(axes)), *map(_changed, rows))
         return
     lines = [
-        (f"all {len(axes)} at once", [_rate(row and row["success"]) for row in rows]),
+        (f"all {len(axes)} at once", [_alone(row and {**row, **row["against_nominal"]}) for row in rows]),
         ("  survive each alone", [_rate(row and row["conj"]) for row in rows]),
         ("  if independent", [_estimate(row, "indep") for row in rows]),
         ("  emergent", [_share(row, "emergent") for row in rows]),

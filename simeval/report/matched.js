@@ -36,7 +36,8 @@ function axisPoint(s, axis, rank, name) {
 function allPoint(s, rank, name) {
   const row = allRow(s, rank);
   if (!row || row.success.rate === null) return {};
-  return { ...row.success, tip: `${studyName(s)}, all at once at severity ${name}: ${share(row.success)} of ${row.success.n}; ${share(row.conj)} survive each alone` };
+  const loss = row.against_nominal;
+  return { ...row.success, hollow: loss.difference === null || loss.p_holm >= SIGNIFICANT, tip: `${studyName(s)}, all at once at severity ${name}: ${share(row.success)} of ${row.success.n}; ${loss.difference === null ? "" : `${signed(loss.difference, loss.n)} points (${ends(loss.interval, (v) => points(v, 1))}), p = ${pValue(loss.p_holm)}; `}${share(row.conj)} survive each alone` };
 }
 
 /* lines = [{points: [{x, rate, interval, hollow, tip}], color, dash, band}] on one scale of 0 to 100 %. */
@@ -91,7 +92,7 @@ function drawSeverity() {
   box.replaceChildren(...panels);
   $("severity-legend").replaceChildren(
     ...MATCHED.map((s, i) => html("span", {}, html("i", { style: `background:${studyColor(i)}` }), studyName(s))),
-    html("span", {}, html("i", { class: "ring" }), `hollow: no loss shown (p ≥ ${SIGNIFICANT} after Holm)`),
+    html("span", {}, html("i", { class: "ring" }), `hollow: no difference shown (p ≥ ${SIGNIFICANT} after Holm)`),
   );
 }
 
