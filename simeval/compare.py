@@ -41,7 +41,8 @@ def compare(
     nothing in common.
 
     Two matched studies are compared condition by condition: ``place`` says which axes act at which severity, and
-    ``beyond_nominal`` by how much more the difference is than that of the same starts unperturbed.
+    ``beyond_nominal`` by how much more the difference is than that of the same starts unperturbed. What must be known
+    of all conditions together is in ``notes``.
     """
     sides = [_roots(run) for run in (run_a, run_b)]
     tasks = _common_tasks(run_a, run_b, sides)
@@ -49,13 +50,18 @@ def compare(
     conditions = condition_names(outcome.arm.condition for side in sides for outcome in side)
     matched = any(outcome.arm.drawn for side in sides for outcome in side)
     compared: list[dict[str, Any]] = []
+    everything: tuple[list[Outcome], list[Outcome]] = [], []
+    same_run = run_a.run_id == run_b.run_id and run_a.path.samefile(run_b.path)
     for arm_a, arm_b in _arms(sides, names, (policy_a, policy_b)):
         first = [o for o in sides[0] if o.arm == arm_a and o.task in tasks]
         second = [o for o in sides[1] if o.arm == arm_b and o.task in tasks]
         for item, members in _compare_arms(first, second, confidence):
             if arm_a.drawn:
                 item["beyond_nominal"] = _beyond_nominal(sides, (arm_a, arm_b), members, confidence)
-            notes = notes_on(*members, run_a.run_id == run_b.run_id and run_a.path.samefile(run_b.path))
+            if matched:
+                everything[0].extend(members[0])
+                everything[1].extend(members[1])
+            notes = [] if matched else notes_on(*members, same_run)
             named = {"a": names[arm_a], "b": names[arm_b], "condition": conditions[arm_a.condition]}
             where = {"place": place_of(arm_a.condition) if arm_a.drawn else [] if matched else None}
             compared.append({**named, **where, **item, "notes": notes})
@@ -72,6 +78,7 @@ def compare(
         "tasks": tasks,
         "tasks_left_out": sorted({o.task for side in sides for o in side} - set(tasks)),
         "comparisons": compared,
+        "notes": notes_on(*everything, same_run) if matched else [],
         "differences": differences(run_a.info, run_b.info),
     }
 

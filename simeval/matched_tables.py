@@ -77,8 +77,10 @@ def matched_comparison_table(comparison: Mapping[str, Any]) -> "Table":
         title=escape(
             f"Success rate, A − B [points] · A: {items[0]['a']} · B: {items[0]['b']}".replace(" · nominal", "")
         ),
-        caption=f"rate of A, rate of B; A − B [interval]; * p < {_MARK:g} after Holm over {len(items)} conditions; in "
-        "brackets, the difference beyond that of the same starts unperturbed",
+        caption=escape(
+            f"rate of A, rate of B; A − B [interval]; * p < {_MARK:g} after Holm over {len(items)} conditions; beyond: "
+            "by how much more than for the same starts unperturbed"
+        ),
         box=box.SIMPLE_HEAD,
         title_justify="left",
         caption_justify="left",
@@ -101,15 +103,16 @@ def _severity(place: Sequence[Mapping[str, Any]]) -> str:
 def _compared(item: Mapping[str, Any] | None) -> str:
     if item is None:
         return "–"
-    rates = " ".join(percent(item[f"rate_{side}"]["rate"], item[f"rate_{side}"]["n"]) for side in "ab")
+    rates = ", ".join(percent(item[f"rate_{side}"]["rate"], item[f"rate_{side}"]["n"]) for side in "ab")
     low, high = (points(bound, 1) for bound in item["newcombe"])
     mark = "*" if item["p_holm"] < _MARK else ""
     beyond = item.get("beyond_nominal")
-    told = f" ({points(beyond['mean'], item['n'])})" if beyond else ""
+    told = "\n" + _whole(f"[dim]beyond {points(beyond['mean'], item['n'])}[/dim]") if beyond else ""
     return (
         _whole(f"[dim]{rates}[/dim]")
         + "\n"
-        + _whole(f"{points(item['difference'], item['n'])} \\[{low}, {high}]{mark}{told}")
+        + _whole(f"{points(item['difference'], item['n'])} \\[{low}, {high}]{mark}")
+        + told
     )
 
 

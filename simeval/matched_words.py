@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from simeval.pairing import LEVEL
-from simeval.wording import p_value, percent, points
+from simeval.pairing import LEVEL, contested
+from simeval.wording import caveat, p_value, percent, points
 
 Study = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ def worst_axis(study: Study, level: str, named: bool = False) -> str:
     if row is None:
         return f"{lead}."
     where = f"{row['axis']} at severity {study['severities'][row['rank']]}"
-    bounds = _bounds(row["interval"], row["n"], level)
+    bounds = _bounds(row, level)
     rate = percent(row["success"]["rate"], row["success"]["n"])
     p = f"p = {p_value(row['p_holm'])} after Holm over {len(study['rows'])} tests"
     if row["difference"] >= 0:
@@ -75,7 +75,7 @@ def together(study: Study, level: str) -> str:
         f"{row['emergent']['count']} of {n} instances fail only together and {row['compensated']['count']} "
         "succeed only together"
     )
-    bounds = _bounds(net["interval"], n, level)
+    bounds = _bounds(net, level)
     size = points(net["difference"], n)
     if net["p_holm"] < LEVEL:
         return f"{lead}, a net {size} points ({bounds}, p = {p_value(net['p_holm'])})."
@@ -111,5 +111,9 @@ def uncounted(study: Study) -> str:
     return f"Left out: {', '.join(told)}." if told else ""
 
 
-def _bounds(interval: list[float] | None, n: int, level: str) -> str:
-    return f"{level} interval {' to '.join(points(end, n) for end in interval)}" if interval else "no interval"
+def _bounds(row: Mapping[str, Any], level: str) -> str:
+    return caveat(
+        {"contested": contested(row["interval"], row["p_holm"])},
+        level,
+        [points(end, row["n"]) for end in row["interval"] or ()],
+    )

@@ -224,7 +224,7 @@ def _print_matched(comparison: Mapping[str, Any], console: "Console", say: Calla
     """Two matched studies in one table, and what is shown under which conditions."""
     items = [item for item in comparison["comparisons"] if item["place"] is not None]
     console.print(matched_comparison_table(comparison))
-    for note in dict.fromkeys(note for item in items for note in item["notes"]):
+    for note in comparison["notes"]:
         say(f"Note: {note}.")
     for better, sign in (("A", 1), ("B", -1)):
         shown = [item["condition"] for item in items if item["p_holm"] < LEVEL and sign * item["difference"] > 0]
