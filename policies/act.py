@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from policies.learned.checkpoint import register
-from policies.learned.features import Features, Inputs
-from policies.learned.layers import Block, Context
+from policies.learned.features import Batch, Features, Inputs
+from policies.learned.layers import Block, Context, Readout
 from policies.learned.network import ChunkNetwork, Predicted
-from policies.learned.observer import Observer, Reader
+from policies.learned.observer import Observed, Observer, Reader
 from policies.learned.words import Vocabulary
 from simeval.errors import ConfigError
 
@@ -50,7 +50,7 @@ class ChunkDecoder(nn.Module):
         super().__init__()
         self.place = nn.Parameter(0.02 * torch.randn(1, features.horizon, dim))
         self.blocks = nn.ModuleList(Block(dim, heads, reads=True) for _ in range(depth))
-        self.leave = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, features.action_dim))
+        self.leave = nn.Sequential(nn.LayerNorm(dim), Readout(dim, features.action_dim))
 
     def forward(self, context: list[Context]) -> torch.Tensor:
         """Actions [n, H, A] on the common scale."""
@@ -107,21 +107,23 @@ class ActionChunkingTransformer(ChunkNetwork):
         self.reader = Reader(dim, heads, depth)
         self.decoder = ChunkDecoder(features, dim, heads, depth)
 
-    def decode(self, inputs: Inputs, style: torch.Tensor) -> torch.Tensor:
-        """Chunks [n, H, A] on the common scale, of ``style`` [n, latent]."""
+    def decode(self, inputs: Inputs, style: torch.Tensor) -> tuple[torch.Tensor, Observed]:
+        """Chunks [n, H, A] on the common scale, of ``style`` [n, latent], and what was observed."""
         numbers = self.number_statistics(inputs.numbers)
-        tokens, mask, _ = self.observer(inputs, numbers, self.from_style(style)[:, None])
-        return self.decoder(self.reader(tokens, mask)).float()
+        observed = self.observer(inputs, numbers, self.from_style(style)[:, None])
+        return self.decoder(self.reader(observed.tokens, observed.mask)).float(), observed
 
-    def loss(self, inputs: Inputs, action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """See ``ChunkNetwork.loss``: the absolute error, and the styles' divergence from a standard normal."""
-        target = self.action_statistics(action)
-        mean, log_variance = self.style(self.number_statistics(inputs.numbers), target)
+    def loss(self, batch: Batch, generator: torch.Generator) -> torch.Tensor:
+        """See ``ChunkNetwork.loss``: the absolute error, the styles' divergence from a standard normal, foresight."""
+        target = self.action_statistics(batch.action)
+        mean, log_variance = self.style(self.number_statistics(batch.inputs.numbers), target)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
-        found = self.decode(inputs, mean + (log_variance / 2).exp() * noise)
+        found, observed = self.decode(batch.inputs, mean + (log_variance / 2).exp() * noise)
         divergence = (mean**2 + log_variance.exp() - log_variance - 1).sum(-1).mean() / 2
-        return (found - target).abs().mean() + self.settings["kl_weight"] * divergence
+        foresight = observed.foresight_error(self.number_statistics(batch.later))
+        return (found - target).abs().mean() + self.settings["kl_weight"] * divergence + foresight
 
     def predict(self, inputs: Inputs, noise: torch.Tensor) -> Predicted:
         """See ``ChunkNetwork.predict``; ``noise``, scaled by the temperature, is the style."""
-        return Predicted(self.action_statistics.invert(self.decode(inputs, self.settings["temperature"] * noise)))
+        chunk, _ = self.decode(inputs, self.settings["temperature"] * noise)
+        return Predicted(self.action_statistics.invert(chunk))

@@ -14,10 +14,10 @@ from torch import nn
 from torch.nn import functional
 
 from policies.learned.checkpoint import register
-from policies.learned.features import Features, Inputs
+from policies.learned.features import Batch, Features, Inputs
 from policies.learned.layers import sinusoids
 from policies.learned.network import ChunkNetwork, Predicted
-from policies.learned.observer import Observer
+from policies.learned.observer import Observed, Observer
 from policies.learned.words import Vocabulary
 from simeval.errors import ConfigError
 
@@ -143,32 +143,34 @@ class DiffusionPolicy(ChunkNetwork):
         self.time = nn.Sequential(nn.Linear(dim, 4 * dim), nn.Mish(), nn.Linear(4 * dim, dim))
         self.unet = TemporalUNet(features.action_dim, channels, 2 * dim)
 
-    def encode(self, inputs: Inputs) -> torch.Tensor:
-        """A summary [n, dim] of ``n`` observations under their instructions: all that the denoising is told of them."""
+    def encode(self, inputs: Inputs) -> tuple[torch.Tensor, Observed]:
+        """A summary [n, dim] of ``n`` observations, all that the denoising is told of them, and what was observed."""
         numbers = self.number_statistics(inputs.numbers)
-        tokens, _, said = self.observer(inputs, numbers, self.summary.expand(len(inputs), -1, -1))
-        return said + tokens[:, -1]
+        observed = self.observer(inputs, numbers, self.summary.expand(len(inputs), -1, -1))
+        return observed.said + observed.tokens[:, -1], observed
 
     def velocity(self, noisy: torch.Tensor, moment: torch.Tensor, summary: torch.Tensor) -> torch.Tensor:
         """The velocity [n, H, A] at ``noisy`` [n, H, A] and noise levels ``moment`` [n]."""
         level = sinusoids(moment / self.settings["diffusion_steps"], summary.shape[-1]).to(summary.dtype)
         return self.unet(noisy, torch.cat([self.time(level), summary], 1)).float()
 
-    def loss(self, inputs: Inputs, action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """See ``ChunkNetwork.loss``: the squared error of the velocity."""
+    def loss(self, batch: Batch, generator: torch.Generator) -> torch.Tensor:
+        """See ``ChunkNetwork.loss``: the squared error of the velocity, and foresight."""
         draws = self.settings["draws"]
-        summary = self.encode(inputs).repeat_interleave(draws, 0)
-        target = self.action_statistics(action).repeat_interleave(draws, 0)
+        summary, observed = self.encode(batch.inputs)
+        summary = summary.repeat_interleave(draws, 0)
+        target = self.action_statistics(batch.action).repeat_interleave(draws, 0)
         noise = torch.randn(target.shape, generator=generator, device=target.device)
         levels = (len(target),)
         moment = torch.randint(self.settings["diffusion_steps"], levels, generator=generator, device=target.device)
         noisy = self.scheduler.add_noise(target, noise, moment)
         found = self.velocity(noisy, moment, summary)
-        return ((found - self.scheduler.get_velocity(target, noise, moment)) ** 2).mean()
+        foresight = observed.foresight_error(self.number_statistics(batch.later))
+        return ((found - self.scheduler.get_velocity(target, noise, moment)) ** 2).mean() + foresight
 
     def predict(self, inputs: Inputs, noise: torch.Tensor) -> Predicted:
         """See ``ChunkNetwork.predict``; the first draw is what is denoised, the others are DDPM's, one a step."""
-        summary = self.encode(inputs)
+        summary, _ = self.encode(inputs)
         return Predicted(self.action_statistics.invert(self.denoise(summary, noise)))
 
     def denoise(self, summary: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:

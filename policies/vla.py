@@ -14,10 +14,10 @@ from torch import nn
 from torch.nn import functional
 
 from policies.learned.checkpoint import register
-from policies.learned.features import Features, Inputs
-from policies.learned.layers import Block, Context, sinusoids
+from policies.learned.features import Batch, Features, Inputs
+from policies.learned.layers import Block, Context, Readout, sinusoids
 from policies.learned.network import ChunkNetwork, Predicted
-from policies.learned.observer import Observer, Reader
+from policies.learned.observer import Observed, Observer, Reader
 from policies.learned.words import Vocabulary
 from simeval.errors import ConfigError
 
@@ -32,7 +32,7 @@ class ActionExpert(nn.Module):
         self.enter = nn.Linear(features.action_dim, dim)
         self.place = nn.Parameter(0.02 * torch.randn(1, features.horizon, dim))
         self.blocks = nn.ModuleList(Block(dim, heads, reads=True, conditioned=True) for _ in range(depth))
-        self.leave = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, outputs))
+        self.leave = nn.Sequential(nn.LayerNorm(dim), Readout(dim, outputs))
 
     def forward(self, actions: torch.Tensor, context: list[Context], condition: torch.Tensor) -> torch.Tensor:
         """``actions`` [n, H, A] under ``condition`` [n, dim]; returns [n, H, outputs]."""
@@ -86,11 +86,11 @@ class VisionLanguageAction(ChunkNetwork):
         outputs = features.action_dim if head == "flow" else 2 * features.action_dim
         self.expert = ActionExpert(features, dim, heads, depth, outputs)
 
-    def encode(self, inputs: Inputs) -> tuple[list[Context], torch.Tensor]:
-        """The context of ``n`` observations: what each layer of the expert reads of it, and a summary [n, dim]."""
+    def encode(self, inputs: Inputs) -> tuple[list[Context], torch.Tensor, Observed]:
+        """Of ``n`` observations: what each layer of the expert reads, a summary [n, dim], and what was observed."""
         numbers = self.number_statistics(inputs.numbers)
-        tokens, mask, said = self.observer(inputs, numbers, numbers.new_zeros(len(inputs), 0, self.settings["dim"]))
-        return self.reader(tokens, mask), said + tokens[:, -1]
+        observed = self.observer(inputs, numbers, numbers.new_zeros(len(inputs), 0, self.settings["dim"]))
+        return self.reader(observed.tokens, observed.mask), observed.said + observed.tokens[:, -1], observed
 
     def velocity(
         self, action: torch.Tensor, time: torch.Tensor, context: list[Context], summary: torch.Tensor
@@ -99,23 +99,24 @@ class VisionLanguageAction(ChunkNetwork):
         moment = self.time(sinusoids(time, summary.shape[-1]).to(summary.dtype))
         return self.expert(action, context, functional.silu(moment + summary))
 
-    def loss(self, inputs: Inputs, action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """See ``ChunkNetwork.loss``: the flow-matching error, or the negative log-density per number."""
-        target = self.action_statistics(action)
-        context, summary = self.encode(inputs)
+    def loss(self, batch: Batch, generator: torch.Generator) -> torch.Tensor:
+        """See ``ChunkNetwork.loss``: the flow-matching error, or the negative log-density per number; and foresight."""
+        target = self.action_statistics(batch.action)
+        context, summary, observed = self.encode(batch.inputs)
+        foresight = observed.foresight_error(self.number_statistics(batch.later))
         if self.settings["head"] == "gaussian":
             mean, log_std = self._gaussian(context, summary)
-            return (((target - mean) / log_std.exp()) ** 2 / 2 + log_std).mean()
+            return (((target - mean) / log_std.exp()) ** 2 / 2 + log_std).mean() + foresight
         draws = self.settings["draws"]
         target, summary = target.repeat_interleave(draws, 0), summary.repeat_interleave(draws, 0)
         noise = torch.randn(target.shape, generator=generator, device=target.device)
         time = torch.rand(len(target), generator=generator, device=target.device)
         point = torch.lerp(noise, target, time[:, None, None])
-        return ((self.velocity(point, time, context, summary).float() - (target - noise)) ** 2).mean()
+        return ((self.velocity(point, time, context, summary).float() - (target - noise)) ** 2).mean() + foresight
 
     def predict(self, inputs: Inputs, noise: torch.Tensor) -> Predicted:
         """See ``ChunkNetwork.predict``."""
-        context, summary = self.encode(inputs)
+        context, summary, _ = self.encode(inputs)
         if self.settings["head"] == "gaussian":
             mean, log_std = self._gaussian(context, summary)
             chunk = self.action_statistics.invert(mean + log_std.exp() * noise)

@@ -11,6 +11,7 @@ import torch
 from policies.learned.behaviour_cloning import BehaviourCloning, Recipe, schedule
 from policies.learned.chunks import NetworkChunks
 from policies.learned.demonstrations import Demonstrations
+from policies.learned.words import PADDING, UNKNOWN
 from policies.noisy import ActionNoise
 from policies.vla import VisionLanguageAction
 from simeval.errors import ConfigError
@@ -186,6 +187,24 @@ def test_a_policy_of_pictures_alone_is_trained_and_acts(run: Run, tmp_path: Path
         [Key(row).stream("policy").key(0) for row in range(2)],
     )
     assert chunk.chunk.shape == (2, 4, 2)
+
+
+def test_hidden_words_are_unknown_ones_and_only_in_training(run: Run, tmp_path: Path) -> None:
+    seen: list[torch.Tensor] = []
+
+    class Watched(VisionLanguageAction):
+        def encode(self, inputs):
+            seen.append(inputs.tokens)
+            return super().encode(inputs)
+
+    data = demonstrations(run)
+    torch.manual_seed(0)
+    network = Watched(data.features, data.vocabulary, "flow", 32, 2, 1, 1, 8)
+    work = BehaviourCloning(network, data, Recipe(4, batch_size=64, warmup=1, hide_words=0.25), tmp_path)
+    work.run(quiet)
+    hidden = [float((tokens == UNKNOWN).sum() / (tokens != PADDING).sum()) for tokens in seen]
+    assert 0.15 < np.mean(hidden[:4]) < 0.35
+    assert max(hidden[4:]) == 0
 
 
 def test_hidden_numbers_are_shown_as_their_mean_and_only_in_training(run: Run, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from policies.diffusion import DiffusionPolicy
 from policies.learned import checkpoint
 from policies.learned.chunks import NetworkChunks
-from policies.learned.features import Features, Inputs
+from policies.learned.features import Batch, Features, Inputs
 from policies.learned.policy import learned
 from policies.learned.words import Vocabulary
 from simeval.errors import ConfigError
@@ -58,7 +58,7 @@ def schedule_of(made: DiffusionPolicy) -> dict:
 @pytest.mark.parametrize(("steps", "eta"), [(10, 0.0), (10, 0.5), (20, 1.0)])
 def test_denoising_is_the_loop_of_diffusers_ddim(steps: int, eta: float) -> None:
     made = network(steps=steps, diffusion_steps=20, eta=eta)
-    summary = made.encode(inputs(3))
+    summary, _ = made.encode(inputs(3))
     noise = torch.randn(3, *made.noise_shape, generator=torch.Generator().manual_seed(1))
     theirs = DDIMScheduler(**schedule_of(made))
     theirs.set_timesteps(steps)
@@ -74,7 +74,7 @@ def test_denoising_is_the_loop_of_diffusers_ddim(steps: int, eta: float) -> None
 @pytest.mark.parametrize("steps", [5, 20])
 def test_with_eta_1_denoising_is_diffusers_ddpm_with_the_same_draws(steps: int) -> None:
     made = network(steps=steps, diffusion_steps=20, eta=1.0)
-    summary = made.encode(inputs(3))
+    summary, _ = made.encode(inputs(3))
     first = torch.randn(3, 8, 2, generator=torch.Generator().manual_seed(1))
     theirs = DDPMScheduler(**schedule_of(made))
     theirs.set_timesteps(steps)
@@ -109,7 +109,7 @@ def test_it_learns_a_few_chunks_by_heart_each_under_its_own_observation_and_sent
     losses = []
     for _ in range(250):
         optimiser.zero_grad()
-        loss = made.loss(same, target, generator)
+        loss = made.loss(Batch(same, target, same.numbers), generator)
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from policies.chunked import Chunked
 from policies.learned import checkpoint
 from policies.learned.chunks import NetworkChunks
-from policies.learned.features import Features, Inputs, Normaliser
+from policies.learned.features import Batch, Features, Inputs, Normaliser
 from policies.learned.words import UNKNOWN, Vocabulary
 from policies.vla import VisionLanguageAction
 from simeval.errors import ConfigError
@@ -99,7 +100,7 @@ def test_weights_stored_in_half_are_half_the_size_and_come_back_rounded_with_exa
 def test_draws_that_share_a_context_are_read_as_if_each_had_its_own() -> None:
     made = network()
     with torch.no_grad():
-        context, summary = made.encode(inputs(3))
+        context, summary, _ = made.encode(inputs(3))
         repeated = [tuple(part.repeat_interleave(2, 0) for part in layer) for layer in context]
         point, time = torch.randn(6, 4, 2), torch.rand(6)
         shared = made.velocity(point, time, context, summary.repeat_interleave(2, 0))
@@ -124,8 +125,8 @@ def test_a_row_is_a_function_of_its_observation_its_sentence_and_its_key(folder:
 
 
 def test_padding_words_change_nothing() -> None:
-    vocabulary = Vocabulary(Vocabulary.of(SENTENCES).words, 5)
-    roomier = Vocabulary(vocabulary.words, 9)
+    vocabulary = Vocabulary.of(SENTENCES)
+    roomier = Vocabulary(vocabulary.words, vocabulary.length + 4)
     torch.manual_seed(0)
     made = network()
     wide = VisionLanguageAction(FEATURES, roomier, "flow", 32, 2, 2, 1, 8).eval()
@@ -141,18 +142,61 @@ def test_padding_words_change_nothing() -> None:
 
 
 def test_the_flow_learns_where_the_data_are() -> None:
-    made = network().train()
+    made, seen = network().train(), inputs(16)
     generator = torch.Generator().manual_seed(0)
     optimiser = torch.optim.Adam(made.parameters(), 3e-3)
     target = torch.tensor([0.3, -0.2]).expand(16, 4, 2)
     for _ in range(120):
         optimiser.zero_grad()
-        loss = made.loss(inputs(16), target, generator)
+        loss = made.loss(Batch(seen, target, seen.numbers), generator)
         loss.backward()
         optimiser.step()
     with torch.no_grad():
         found = made.eval().predict(inputs(16), torch.randn(16, 4, 2, generator=generator)).chunk
     np.testing.assert_allclose(found.mean((0, 1)), [0.3, -0.2], atol=0.06)
+
+
+def test_a_pointer_finds_what_a_word_names_and_nothing_else_of_the_picture() -> None:
+    torch.manual_seed(0)
+    vocabulary, side = Vocabulary.of(["red", "blue"]), 48
+    features = Features({"image_front": side}, {"proprio": 2}, 2, 4, 0.05)
+    made = VisionLanguageAction(features, vocabulary, "flow", 32, 2, 1, 1, 8).train()
+    made.number_statistics.fit(np.random.default_rng(0).uniform(-1, 1, (1000, 2)))
+    made.action_statistics.fit(np.random.default_rng(0).normal(size=(1000, 2)))
+
+    def scenes(count: int, seed: int) -> tuple[Inputs, torch.Tensor]:
+        """Two squares on grey, and the middle of the one that is named, which is where the hand goes."""
+        draws = np.random.default_rng(seed)
+        images = torch.full((count, 3, side, side), 120, dtype=torch.uint8)
+        corner = draws.integers(0, side - 8, (count, 2, 2))
+        named = draws.integers(0, 2, count)
+        for row in range(count):
+            for square in (1 - named[row], named[row]):
+                down, right = corner[row, square]
+                colour = torch.tensor([[220, 30, 30], [30, 30, 220]][square], dtype=torch.uint8)
+                images[row, :, down : down + 8, right : right + 8] = colour[:, None, None]
+        middle = (corner[np.arange(count), named] + 3.5) / (side - 1) * 2 - 1
+        tokens = vocabulary.encode([("red", "blue")[word] for word in named])
+        return Inputs({"image_front": images}, torch.zeros(count, 2), tokens), torch.from_numpy(middle).float()
+
+    optimiser = torch.optim.Adam(made.parameters(), 2e-3)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(150):
+        seen, middle = scenes(32, step)
+        loss = made.loss(Batch(seen, torch.zeros(32, 4, 2), middle), generator)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    seen, middle = scenes(200, 10_000)
+    with torch.no_grad():
+        _, _, observed = made.eval().encode(seen)
+        swapped = replace(
+            seen, tokens=vocabulary.encode(["red"] * 200) + vocabulary.encode(["blue"] * 200) - seen.tokens
+        )
+        _, _, other = made.encode(swapped)
+    later = made.number_statistics(middle)
+    assert float(observed.foresight_error(later)) < 0.1
+    assert float(other.foresight_error(later)) > 1.0
 
 
 def test_the_gaussian_heads_density_is_that_of_its_samples() -> None:
@@ -253,8 +297,11 @@ def test_words_are_read_without_case_and_punctuation() -> None:
     vocabulary = Vocabulary.of(SENTENCES)
     np.testing.assert_array_equal(vocabulary.encode(["Push the red puck!"]), vocabulary.encode([SENTENCES[0]]))
     assert vocabulary.encode(["push the chartreuse puck"])[0, 2] == UNKNOWN
-    with pytest.raises(ConfigError, match="reads 1 to 5"):
-        vocabulary.encode(["one two three four five six"])
+    longer = " ".join(["word"] * vocabulary.length)
+    assert vocabulary.encode([longer]).shape == (1, vocabulary.length)
+    assert vocabulary.length > 2 * max(len(sentence.split()) for sentence in SENTENCES)
+    with pytest.raises(ConfigError, match=f"reads 1 to {vocabulary.length}"):
+        vocabulary.encode([longer + " more"])
     with pytest.raises(ConfigError, match="0 words"):
         vocabulary.encode(["…"])
 

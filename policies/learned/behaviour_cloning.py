@@ -13,9 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from policies.learned import checkpoint
-from policies.learned.demonstrations import Batch, Demonstrations
-from policies.learned.features import Inputs
+from policies.learned.demonstrations import Demonstrations
+from policies.learned.features import Batch, Inputs
 from policies.learned.network import ChunkNetwork
+from policies.learned.words import PADDING, UNKNOWN
 from simeval.errors import ConfigError
 from simeval.noise import Key
 from simeval.training import Log
@@ -30,7 +31,8 @@ class Recipe:
     ``shift``: images are moved by up to so many pixels (Kostrikov et al. 2020), each batch by its own draw. ``ema``:
     the decay of the averaged weights, which are saved and used. ``hide_numbers``: the share of rows whose vectors
     are hidden (their mean is shown), so that the policy looks at pictures and sentence instead of going on as it moves
-    (copycats: de Haan et al. 2019). ``validate_every`` and ``save_every`` count steps.
+    (copycats: de Haan et al. 2019); ``hide_words``: the share of words that are replaced by an unknown one, so that
+    the policy can bear such. ``validate_every`` and ``save_every`` count steps.
     """
 
     steps: int
@@ -42,6 +44,7 @@ class Recipe:
     ema: float = 0.999
     shift: int = 4
     hide_numbers: float = 0.0
+    hide_words: float = 0.0
     validate_every: int = 500
     save_every: int = 500
     seed: int = 0
@@ -116,11 +119,10 @@ class BehaviourCloning:
         for group in self._optimiser.param_groups:
             group["lr"] = recipe.learning_rate * schedule(self.step, recipe.warmup, recipe.steps)
         generator = torch.Generator(self._device).manual_seed(Key(recipe.seed).integer("step", self.step))
-        inputs = _shifted(batch.inputs.to(self._device), recipe.shift, generator)
-        inputs = self._hidden(inputs, generator)
-        action = batch.action.to(self._device, non_blocking=True)
+        batch = batch.to(self._device)
+        batch = replace(batch, inputs=self._hidden(_shifted(batch.inputs, recipe.shift, generator), generator))
         with torch.autocast(self._device.type, torch.bfloat16, enabled=half_precision(self._device)):
-            loss = self.network.train().loss(inputs, action, generator)
+            loss = self.network.train().loss(batch, generator)
         self._optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), recipe.clip)
@@ -138,10 +140,16 @@ class BehaviourCloning:
         return value
 
     def _hidden(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
-        if not self.recipe.hide_numbers or not self.data.features.numbers:
-            return inputs
-        hidden = torch.rand(len(inputs), 1, generator=generator, device=self._device) < self.recipe.hide_numbers
-        return replace(inputs, numbers=torch.where(hidden, self.network.number_statistics.mean, inputs.numbers))
+        def drawn(shape: torch.Size, share: float) -> torch.Tensor:
+            return torch.rand(shape, generator=generator, device=self._device) < share
+
+        if self.recipe.hide_numbers:
+            hidden = drawn(inputs.numbers[:, :1].shape, self.recipe.hide_numbers)
+            inputs = replace(inputs, numbers=torch.where(hidden, self.network.number_statistics.mean, inputs.numbers))
+        if self.recipe.hide_words:
+            hidden = drawn(inputs.tokens.shape, self.recipe.hide_words) & (inputs.tokens != PADDING)
+            inputs = replace(inputs, tokens=inputs.tokens.masked_fill(hidden, UNKNOWN))
+        return inputs
 
     @torch.no_grad()
     def validation_error(self) -> float:

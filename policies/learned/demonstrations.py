@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from policies.learned.features import Features, Inputs, channels_first, stacked_numbers
+from policies.learned.features import Batch, Features, Inputs, channels_first, stacked_numbers
 from policies.learned.words import Vocabulary
 from simeval.conventions import NAMES, UNDECLARED, Conventions, in_words
 from simeval.episode import Episode
@@ -18,14 +18,6 @@ from simeval.reader import Run
 
 INTENDED = "policy/intended"
 """What a disturbed demonstrator meant to do; learned from in place of what it did, where it is recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Inputs, and the raw actions [n, H, A] that followed; beyond an episode's end its last action is repeated."""
-
-    inputs: Inputs
-    action: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +159,8 @@ class Demonstrations:
             torch.stack([decoded[e].tokens for e, _ in rows]),
         )
         chunks = [decoded[e].action[(t + ahead).clamp(max=len(decoded[e].action) - 1)] for e, t in rows]
-        return Batch(inputs, torch.stack(chunks))
+        later = [decoded[e].numbers[min(t + len(ahead), len(decoded[e].numbers) - 1)] for e, t in rows]
+        return Batch(inputs, torch.stack(chunks), torch.stack(later))
 
 
 def _usable(episode: Episode, tasks: Sequence[str] | None) -> bool:

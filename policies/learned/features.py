@@ -148,6 +148,23 @@ class Inputs:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Inputs, the raw actions [n, H, A] that followed, and the raw numbers [n, P] after these.
+
+    Beyond an episode's end its last action is repeated, and ``later`` are its last numbers.
+    """
+
+    inputs: Inputs
+    action: torch.Tensor
+    later: torch.Tensor
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same on another device."""
+        action, later = (x.to(device, non_blocking=True) for x in (self.action, self.later))
+        return Batch(self.inputs.to(device), action, later)
+
+
 def channels_first(images: np.ndarray) -> torch.Tensor:
     """Images uint8 [n, H, W, 3] as a tensor [n, 3, H, W]."""
     return torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, -1, 1)))

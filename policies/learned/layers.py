@@ -1,6 +1,7 @@
 """Layers of the policies: image tokens, and transformer blocks that read a context given as plain tensors."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -8,6 +9,23 @@ from torch.nn import functional
 
 Context = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Keys and values ``[n, heads, tokens, d / heads]`` and the additive mask ``[n, 1, 1, tokens]`` of one layer."""
+
+
+POINTERS = 8
+"""Pointers of a camera."""
+_SHARPNESS = 50.0
+"""Of their attention: what an optimiser's first steps on a query are worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """An instruction: ``tokens`` [n, W], its ``words`` in context [n, W, dim], which are ``shown`` [n, W, 1] and not
+    padding, and their mean, what is ``said`` [n, dim]."""
+
+    tokens: torch.Tensor
+    words: torch.Tensor
+    shown: torch.Tensor
+    said: torch.Tensor
 
 
 class FilmBlock(nn.Module):
@@ -31,38 +49,98 @@ class FilmBlock(nn.Module):
         return functional.silu(h + self.skip(x))
 
 
+class Readout(nn.Linear):
+    """A linear layer of a few outputs, each row of which is summed by itself.
+
+    Matrix kernels sum so few outputs in another order in some rows than in others: a result would depend, in its last
+    bit, on its place in the batch.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """``input`` [..., inputs]; returns [..., outputs]."""
+        return (input[..., None, :] * self.weight).sum(-1) + self.bias
+
+
+class Codes(nn.Module):
+    """Points in -1..1 as soft one-hot codes: the softmax of minus their squared distances to a grid of fixed centres.
+
+    What is linear in such a code can be any smooth function of the point, and is learned as fast as a linear one.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+
+    def __init__(self, dimensions: int, side: int):
+        super().__init__()
+        axis = torch.linspace(-1, 1, side)
+        centres = torch.stack(torch.meshgrid(*[axis] * dimensions, indexing="ij")).flatten(1).T
+        sharpness = (side - 1) ** 2 / 2
+        self.register_buffer("weight", (2 * sharpness * centres)[..., None, None], persistent=False)
+        self.register_buffer("bias", -sharpness * centres.square().sum(1), persistent=False)
+
+    def __len__(self) -> int:
+        return len(self.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Codes [n, len(self), h, w] of points ``x`` [n, dimensions, h, w]."""
+        with torch.autocast(x.device.type, enabled=False):
+            return functional.conv2d(x.float(), self.weight, self.bias).softmax(1)
+
+
+class Pointers(nn.Module):
+    """What a sentence has each of ``count`` pointers look for, as the sum of what its words have it look for.
+
+    A word speaks for itself, from the first step of the training; its context only says how much it counts for a
+    pointer, so that one may look for the thing that is moved and another for its goal.
+    """
+
+    def __init__(self, words: int, dim: int, count: int, length: int):
+        super().__init__()
+        self.shape = (count, length)
+        self.sought = nn.Embedding(words, count * length)
+        self.weight = nn.Linear(dim, count)
+        nn.init.zeros_(self.sought.weight)
+        nn.init.zeros_(self.weight.weight)
+        nn.init.zeros_(self.weight.bias)
+
+    def forward(self, tokens: torch.Tensor, words: torch.Tensor, shown: torch.Tensor) -> torch.Tensor:
+        """Queries [n, count, length] for ``tokens`` [n, W], ``words`` [n, W, dim] in context, ``shown`` [n, W, 1]."""
+        weight = 2 * torch.sigmoid(self.weight(words).float()) * shown.float()
+        sought = self.sought(tokens).unflatten(-1, self.shape).float()
+        return (weight[..., None] * sought).sum(1)
+
+
 class Eye(nn.Module):
     """A camera's images as tokens under an instruction: patches of a small residual network, keypoints, and pointers.
 
     A keypoint is the expected position of a feature map (spatial softmax; Levine et al. 2016), which places a thing
     more finely than patches do; its token also says what is seen there, so that a word can find its thing by attention.
-    A pointer is where a word looks: the position and features under the word's own attention to the picture, whose
-    keys hold the plain colours beside what is learned.
+    A pointer is where the sentence has it look: an attention to the picture, whose keys are codes of colour and place
+    beside what is learned.
     """
 
-    def __init__(self, side: int, width: int, dim: int, keypoints: int = 16):
+    def __init__(self, side: int, width: int, dim: int, words: int, keypoints: int = 16):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, width, 6, 4, 1), nn.GroupNorm(8, width), nn.SiLU())
         self.fine = FilmBlock(width, 2 * width, 1, dim)
         self.middle = FilmBlock(2 * width, 4 * width, 2, dim)
         self.coarse = FilmBlock(4 * width, 4 * width, 2, dim)
+        self.pool = nn.AvgPool2d(2, ceil_mode=True)
         self.from_patches = nn.Linear(4 * width, dim)
         there = 2 * width + 5
         self.maps = nn.Conv2d(2 * width, keypoints, 1)
         self.from_keypoints = nn.Linear(there, dim)
-        self.colours = nn.Sequential(nn.Conv2d(3, width, 1), nn.SiLU(), nn.Conv2d(width, 2 * width, 1))
-        self.seen = nn.Conv2d(2 * width, 2 * width, 1)
-        self.sought = nn.Linear(dim, 2 * width)
-        self.sharpness = nn.Parameter(torch.tensor(math.log(10.0)))
+        self.colours, self.places = Codes(3, 5), Codes(2, 6)
+        self.pointers = Pointers(words, dim, POINTERS, len(self.colours) + len(self.places) + 2 * width)
         self.from_pointers = nn.Linear(there, dim)
         with torch.no_grad():
             zeros = torch.zeros(1, dim)
             fine = self.fine(self.stem(torch.zeros(1, 3, side, side)), zeros)
-            self.patches = math.prod(self.coarse(self.middle(fine, zeros), zeros).shape[2:])
+            self.patches = math.prod(self.pool(self.coarse(self.middle(fine, zeros), zeros)).shape[2:])
         down, right = (torch.linspace(-1, 1, size) for size in fine.shape[2:])
         grid = torch.stack(torch.meshgrid(down, right, indexing="ij"))
         self.register_buffer("grid", grid[None], persistent=False)
-        self.place = nn.Parameter(0.02 * torch.randn(1, self.patches + keypoints, dim))
+        self.place = nn.Parameter(0.02 * torch.randn(1, self.patches + keypoints + POINTERS, dim))
 
     grid: torch.Tensor
 
@@ -71,21 +149,23 @@ class Eye(nn.Module):
         """Tokens of an image."""
         return self.place.shape[1]
 
-    def forward(
-        self, image: torch.Tensor, condition: torch.Tensor, words: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens [n, tokens, dim] of images [n, 3, side, side] in -1..1 under ``condition`` [n, dim], and what each of
-        the ``words`` [n, W, dim] points at [n, W, dim]."""
+    def forward(self, image: torch.Tensor, sentence: Sentence) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens [n, tokens, dim] of images [n, 3, side, side] in -1..1 under a sentence, and the places that it has
+        the pointers look at [n, 2 POINTERS], in -1..1."""
+        condition = sentence.said
         fine = self.fine(self.stem(image), condition)
-        patches = self.from_patches(self.coarse(self.middle(fine, condition), condition).flatten(2).transpose(1, 2))
+        coarse = self.pool(self.coarse(self.middle(fine, condition), condition))
+        patches = self.from_patches(coarse.flatten(2).transpose(1, 2))
         colour = functional.adaptive_avg_pool2d(image, fine.shape[2:])
         there = torch.cat([self.grid.expand(len(fine), -1, -1, -1), colour, fine], 1).flatten(2).transpose(1, 2).float()
         attention = self.maps(fine).flatten(2).float().softmax(-1)
-        tokens = torch.cat([patches, self.from_keypoints(attention @ there)], 1) + self.place
-        seen = functional.normalize((self.seen(fine) + self.colours(colour)).flatten(2).float(), dim=1)
-        sought = functional.normalize(self.sought(words).float(), dim=-1)
-        pointing = (self.sharpness.exp() * (sought @ seen)).softmax(-1)
-        return tokens, self.from_pointers(pointing @ there)
+        keys = self.colours(colour), self.places(self.grid), functional.normalize(fine.float(), dim=1)
+        sizes = [key.shape[1] for key in keys]
+        sought = self.pointers(sentence.tokens, sentence.words, sentence.shown).split(sizes, -1)
+        likeness = sum(query @ key.flatten(2) for query, key in zip(sought, keys, strict=True))
+        pointed = (_SHARPNESS * likeness).softmax(-1) @ there
+        tokens = torch.cat([patches, self.from_keypoints(attention @ there), self.from_pointers(pointed)], 1)
+        return tokens + self.place, pointed[..., :2].flatten(1)
 
 
 class Block(nn.Module):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from policies.learned.features import Features, Inputs, Normaliser
+from policies.learned.features import Batch, Features, Inputs, Normaliser
 from policies.learned.words import Vocabulary
 
 
@@ -43,8 +43,8 @@ class ChunkNetwork(nn.Module):
         self.action_statistics = Normaliser(features.action_dim)
 
     @abstractmethod
-    def loss(self, inputs: Inputs, action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """The training loss for raw ``action`` [n, H, A]; its own draws come from ``generator``."""
+    def loss(self, batch: Batch, generator: torch.Generator) -> torch.Tensor:
+        """The training loss; its own draws come from ``generator``."""
 
     @abstractmethod
     def predict(self, inputs: Inputs, noise: torch.Tensor) -> Predicted:

@@ -1,21 +1,40 @@
 """What a policy sees and is told, as tokens: words, image tokens under the sentence, and the robot's numbers."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 from torch.nn import functional
 
 from policies.learned.features import Features, Inputs
-from policies.learned.layers import Block, Context, Eye, split
+from policies.learned.layers import POINTERS, Block, Context, Eye, Readout, Sentence, split
 from policies.learned.words import PADDING, Vocabulary
 
 _MASKED = -1e4
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """``tokens`` [n, T, dim]; the additive ``mask`` [n, 1, 1, T] that hides padding; the sentence ``said`` [n, dim];
+    and the numbers ``foreseen`` [n, P] at the end of the chunk, on the common scale."""
+
+    tokens: torch.Tensor
+    mask: torch.Tensor
+    said: torch.Tensor
+    foreseen: torch.Tensor
+
+    def foresight_error(self, later: torch.Tensor) -> torch.Tensor:
+        """The mean squared error of what was foreseen of ``later`` [n, P], on the common scale; 0 where P is 0."""
+        return (self.foreseen - later).square().mean() if later.shape[1] else later.new_zeros(())
 
 
 class Observer(nn.Module):
     """A transformer of ``depth`` blocks over the tokens of an observation, and over those that a policy adds to them.
 
     Images are looked at (``Eye``, of ``width`` channels), and numbers are read, under the sentence: which of several
-    things is meant is settled before anything is placed.
+    things is meant is settled before anything is placed. Where the robot will be at the end of the chunk is foreseen
+    from the sentence and the places that it points at alone, and learned beside the actions: its present motion, which
+    gives the next actions away and nothing of what was asked for, cannot stand in for looking there.
     """
 
     def __init__(self, features: Features, vocabulary: Vocabulary, dim: int, heads: int, depth: int, width: int):
@@ -24,43 +43,45 @@ class Observer(nn.Module):
         self.word_place = nn.Parameter(0.02 * torch.randn(1, vocabulary.length, dim))
         self.sentence = nn.ModuleList(Block(dim, heads) for _ in range(2))
         self.sentence_norm = nn.LayerNorm(dim)
-        self.eyes = nn.ModuleList(Eye(side, width, dim) for side in features.images.values())
-        self.body = (
-            nn.Sequential(nn.Linear(features.number_dim + dim, 2 * dim), nn.SiLU(), nn.Linear(2 * dim, dim))
-            if features.numbers
-            else None
-        )
+        self.eyes = nn.ModuleList(Eye(side, width, dim, len(vocabulary)) for side in features.images.values())
+        numbers = features.number_dim
+        places = 2 * POINTERS * len(self.eyes)
+        self.foresight = _perceptron(places + dim, Readout(dim, numbers)) if numbers else None
+        self.body = _perceptron(2 * numbers + dim, nn.Linear(2 * dim, dim)) if numbers else None
         self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(dim)
 
-    def forward(
-        self, inputs: Inputs, numbers: torch.Tensor, added: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens [n, T + k, dim] for ``numbers`` [n, P] on the common scale and k ``added`` tokens [n, k, dim].
+    def forward(self, inputs: Inputs, numbers: torch.Tensor, added: torch.Tensor) -> Observed:
+        """``numbers`` [n, P] on the common scale, k ``added`` tokens [n, k, dim], which are the last of the tokens."""
+        sentence, mask = self._read(inputs.tokens)
+        parts, places = [sentence.words], []
+        for eye, image in zip(self.eyes, inputs.images.values(), strict=True):
+            tokens, pointed = eye(image.to(sentence.said.dtype) / 127.5 - 1, sentence)
+            parts.append(tokens)
+            places.append(pointed)
+        foreseen = numbers
+        if self.foresight is not None and self.body is not None:
+            foreseen = self.foresight(torch.cat([*places, sentence.said], 1)).float()
+            parts.append(self.body(torch.cat([numbers, foreseen, sentence.said], 1))[:, None])
+        x = torch.cat([part.to(sentence.said.dtype) for part in (*parts, added)], 1)
+        mask = functional.pad(mask, (0, x.shape[1] - mask.shape[-1]))
+        for block in self.blocks:
+            x = block(x, mask)
+        return Observed(self.norm(x), mask, sentence.said, foreseen)
 
-        The added ones are the last. Beside the tokens: the additive mask [n, 1, 1, T + k] that hides padding, and the
-        sentence [n, dim].
-        """
-        hidden = inputs.tokens == PADDING
-        words = self.words(inputs.tokens) + self.word_place
+    def _read(self, tokens: torch.Tensor) -> tuple[Sentence, torch.Tensor]:
+        hidden = tokens == PADDING
+        words = self.words(tokens) + self.word_place
         mask = torch.zeros_like(hidden, dtype=words.dtype).masked_fill(hidden, _MASKED)[:, None, None]
         for block in self.sentence:
             words = block(words, mask)
         words = self.sentence_norm(words)
         shown = (~hidden).to(words.dtype)[..., None]
-        said = (words * shown).sum(1) / shown.sum(1)
-        parts = [words]
-        for eye, image in zip(self.eyes, inputs.images.values(), strict=True):
-            tokens, pointed = eye(image.to(said.dtype) / 127.5 - 1, said, words)
-            parts.append(tokens)
-            parts[0] = parts[0] + pointed
-        if self.body is not None:
-            parts.append(self.body(torch.cat([numbers.to(said.dtype), said], 1))[:, None])
-        x = torch.cat([*parts, added.to(said.dtype)], 1)
-        mask = functional.pad(mask, (0, x.shape[1] - mask.shape[-1]))
-        for block in self.blocks:
-            x = block(x, mask)
-        return self.norm(x), mask, said
+        return Sentence(tokens, words, shown, (words * shown).sum(1) / shown.sum(1)), mask
+
+
+def _perceptron(width: int, last: nn.Linear) -> nn.Module:
+    return nn.Sequential(nn.Linear(width, last.in_features), nn.SiLU(), last)
 
 
 class Reader(nn.Module):

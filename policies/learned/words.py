@@ -8,6 +8,8 @@ import torch
 from simeval.errors import ConfigError
 
 PADDING, UNKNOWN = 0, 1
+_ROOM = 12
+"""Words that a sentence may have more than the longest of the demonstrations."""
 
 
 def words_of(sentence: str) -> list[str]:
@@ -26,9 +28,9 @@ class Vocabulary:
 
     @classmethod
     def of(cls, sentences: Iterable[str]) -> "Vocabulary":
-        """The words of some sentences, and room for the longest."""
+        """The words of some sentences, and room for longer ones than these."""
         split = [words_of(sentence) for sentence in sentences]
-        return cls(sorted({word for words in split for word in words}), max(map(len, split), default=1) or 1)
+        return cls(sorted({word for words in split for word in words}), max(map(len, split), default=0) + _ROOM)
 
     def __len__(self) -> int:
         """Numbers in use, padding and unknown included."""
