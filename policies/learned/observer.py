@@ -16,7 +16,7 @@ _MASKED = -1e4
 @dataclass(frozen=True, slots=True)
 class Observed:
     """``tokens`` [n, T, dim]; the additive ``mask`` [n, 1, 1, T] that hides padding; the sentence ``said`` [n, dim];
-    and the numbers ``foreseen`` [n, P] at the end of the chunk, on the common scale."""
+    and the numbers ``foreseen`` [n, P] at the end of the chunk, on the common scale, or [n, 0] without foresight."""
 
     tokens: torch.Tensor
     mask: torch.Tensor
@@ -24,8 +24,8 @@ class Observed:
     foreseen: torch.Tensor
 
     def foresight_error(self, later: torch.Tensor) -> torch.Tensor:
-        """The mean squared error of what was foreseen of ``later`` [n, P], on the common scale; 0 where P is 0."""
-        return (self.foreseen - later).square().mean() if later.shape[1] else later.new_zeros(())
+        """The mean squared error of what was foreseen of ``later`` [n, P], on the common scale; 0 without foresight."""
+        return (self.foreseen - later).square().mean() if self.foreseen.shape[1] else later.new_zeros(())
 
 
 class Observer(nn.Module):
@@ -46,8 +46,9 @@ class Observer(nn.Module):
         self.eyes = nn.ModuleList(Eye(side, width, dim, len(vocabulary)) for side in features.images.values())
         numbers = features.number_dim
         places = 2 * POINTERS * len(self.eyes)
-        self.foresight = _perceptron(places + dim, Readout(dim, numbers)) if numbers else None
-        self.body = _perceptron(2 * numbers + dim, nn.Linear(2 * dim, dim)) if numbers else None
+        self.foresight = _perceptron(places + dim, Readout(dim, numbers)) if places and numbers else None
+        known = numbers if self.foresight is None else 2 * numbers
+        self.body = _perceptron(known + dim, nn.Linear(2 * dim, dim)) if numbers else None
         self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(dim)
 
@@ -59,9 +60,10 @@ class Observer(nn.Module):
             tokens, pointed = eye(image.to(sentence.said.dtype) / 127.5 - 1, sentence)
             parts.append(tokens)
             places.append(pointed)
-        foreseen = numbers
-        if self.foresight is not None and self.body is not None:
+        foreseen = numbers[:, :0]
+        if self.foresight is not None:
             foreseen = self.foresight(torch.cat([*places, sentence.said], 1)).float()
+        if self.body is not None:
             parts.append(self.body(torch.cat([numbers, foreseen, sentence.said], 1))[:, None])
         x = torch.cat([part.to(sentence.said.dtype) for part in (*parts, added)], 1)
         mask = functional.pad(mask, (0, x.shape[1] - mask.shape[-1]))
