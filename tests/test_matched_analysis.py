@@ -267,7 +267,7 @@ def test_intervals_of_clustered_instances_allow_for_their_likeness() -> None:
     truth = {"sim": one, "emergent": two - three, "change": one + two - 2 * three, "net": one - two}
     dependence = two - one * one
     hits: dict[str, list[bool]] = {name: [] for name in (*truth, "naive", "dependence", "p")}
-    for seed in range(200):
+    for seed in range(120):
         instances = clustered(seed, 60, 4)
         values = {
             "sim": instances.combined,
@@ -281,13 +281,13 @@ def test_intervals_of_clustered_instances_allow_for_their_likeness() -> None:
         hits["naive"].append(naive.low <= one <= naive.high)
         change = interaction.change(instances.combined, instances.conjunction, instances.starts, 0.95)
         hits["net"].append(change["interval"][0] <= truth["net"] <= change["interval"][1])
-        if seed >= 100:
+        if seed >= 60:
             continue
         swapped = interaction.change(instances.combined, instances.singles[:, 0], instances.starts, 0.95)
         hits["p"].append(swapped["p"] < 0.05)
         low, high = interaction.combination(instances)["dependence"]["interval"]
         hits["dependence"].append(low <= dependence <= high)
-    error = 3 * np.sqrt(0.05 * 0.95 / 200)
+    error = 3 * np.sqrt(0.05 * 0.95 / 120)
     for name in truth:
         assert abs(np.mean(hits[name]) - 0.95) < error + 0.015, (name, np.mean(hits[name]))
     assert np.mean(hits["naive"]) < 0.9

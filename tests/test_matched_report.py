@@ -22,7 +22,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the browser test
 
 AXES = ("camera", "lighting", "actuation")
 LEVELS = (2.0, 4.0)
-STARTS = 12
+STARTS = 9
 
 
 def rollouts() -> Iterator[tuple[Rollout, bool]]:
@@ -31,7 +31,7 @@ def rollouts() -> Iterator[tuple[Rollout, bool]]:
         for index in range(STARTS):
             plain = made_rollout(policy, f"task-{index % 2}", index)
             yield plain, True
-            yield replace(plain, streams=(("policy", 3),)), index != 11
+            yield replace(plain, streams=(("policy", 3),)), index != 8
             for level in LEVELS:
                 alone = [Perturbation(axis, level, {"x": level + index % 2}) for axis in AXES]
                 hard = level == LEVELS[-1] or policy == "weak"
