@@ -147,7 +147,8 @@ class MujocoBatch(World):
             raise SnapshotError(f"a snapshot of world {self.name!r} holds {self.record.itemsize} bytes a slot")
         for slot, state in zip(slots, states, strict=True):
             held = state.get("perturbations", ())
-            self._put_in_force(slot, tuple(Perturbation.from_json(data) for data in held))
+            if held or self._in_force[slot]:
+                self._put_in_force(slot, tuple(Perturbation.from_json(data) for data in held))
         return self._commit(slots, np.frombuffer(data, dtype=self.record), {})
 
     def close(self) -> None:

@@ -16,12 +16,14 @@ _ABOUT_A_PUSH = 0.105
 def add_distractors(draft: Draft, change: Change) -> None:
     """Add as many spare objects to ``draft`` as ``change`` says, are there, and find room.
 
-    None has the colour of an object that is there already, nor the shape of one that the goal names, so that no
-    sentence may mean it; none lies where the task's objects are to go or to be pushed, or where drawers open.
+    None has the colour of an object that is there already, nor, where shape alone tells objects apart, the shape of one
+    that the goal names: no sentence may mean it. None lies where the task's objects are to go or to be pushed, or where
+    drawers open.
     """
     draws = change.draws("distractors")
     shapes, colours = layout()["object_shapes"], list(layout()["colours"])
-    named = {shapes[index] for index in _named_objects(draft)}
+    there = [shapes[index] for index in draft.objects]
+    named = {shapes[index] for index in _named_objects(draft)} if len(set(there)) == len(there) else set()
     spare = [index for index in range(len(shapes)) if index not in draft.objects and shapes[index] not in named]
     free = [colour for colour in colours if colour not in {colour for colour, _, _ in draft.objects.values()}]
     chosen = draws.permutation(spare)[: int(change.amounts["count"])]
