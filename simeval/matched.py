@@ -215,8 +215,8 @@ class Matched(Design):
                             level: int = level,
                             condition: Condition = condition,
                         ) -> Mapping[str, Rollout | Drop]:
-                            """Configuration m mod K of start m / K: as it is, each axis alone, and the condition."""
-                            index, number = divmod(m, self.configurations)
+                            """Start m, and all starts again with the next configuration: what its instance takes."""
+                            number, index = divmod(m, self.episodes)
                             nominal = self.rollout(starts, name, policy, task, index, setting.seed)
                             drawn = fair(name, starts.of(name, task, setting.seed)[index], level, number)
                             parts = dict.fromkeys((*((axis,) for axis in condition), condition))
