@@ -51,7 +51,7 @@ def learn(made: ActionChunkingTransformer, seen: Inputs, target: torch.Tensor, s
     losses = []
     for _ in range(steps):
         optimiser.zero_grad()
-        loss = made.loss(Batch(seen, target, seen.numbers), generator)
+        loss = made.loss(Batch(seen, target, seen.numbers[:, None].expand(-1, 2, -1)), generator)
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))
@@ -93,7 +93,9 @@ def test_the_divergence_is_that_of_the_styles_from_a_standard_normal() -> None:
     losses = []
     for weight in (0.0, 1.0):
         made.settings["kl_weight"] = weight
-        losses.append(made.loss(Batch(seen, target, seen.numbers), torch.Generator().manual_seed(2)))
+        losses.append(
+            made.loss(Batch(seen, target, seen.numbers[:, None].expand(-1, 2, -1)), torch.Generator().manual_seed(2))
+        )
     mean, log_variance = made.style(made.number_statistics(seen.numbers), made.action_statistics(target))
     styles = torch.distributions.Normal(mean, (log_variance / 2).exp())
     normal = torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))

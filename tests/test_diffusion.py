@@ -109,7 +109,7 @@ def test_it_learns_a_few_chunks_by_heart_each_under_its_own_observation_and_sent
     losses = []
     for _ in range(250):
         optimiser.zero_grad()
-        loss = made.loss(Batch(same, target, same.numbers), generator)
+        loss = made.loss(Batch(same, target, same.numbers[:, None].expand(-1, 2, -1)), generator)
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))

@@ -148,7 +148,7 @@ def test_the_flow_learns_where_the_data_are() -> None:
     target = torch.tensor([0.3, -0.2]).expand(16, 4, 2)
     for _ in range(120):
         optimiser.zero_grad()
-        loss = made.loss(Batch(seen, target, seen.numbers), generator)
+        loss = made.loss(Batch(seen, target, seen.numbers[:, None].expand(-1, 2, -1)), generator)
         loss.backward()
         optimiser.step()
     with torch.no_grad():
@@ -183,7 +183,7 @@ def test_a_pointer_finds_what_a_word_names_and_nothing_else_of_the_picture() -> 
     generator = torch.Generator().manual_seed(0)
     for step in range(150):
         seen, middle = scenes(32, step)
-        loss = made.loss(Batch(seen, torch.zeros(32, 4, 2), middle), generator)
+        loss = made.loss(Batch(seen, torch.zeros(32, 4, 2), middle[:, None].expand(-1, 2, -1)), generator)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -194,7 +194,7 @@ def test_a_pointer_finds_what_a_word_names_and_nothing_else_of_the_picture() -> 
             seen, tokens=vocabulary.encode(["red"] * 200) + vocabulary.encode(["blue"] * 200) - seen.tokens
         )
         _, _, other = made.encode(swapped)
-    later = made.number_statistics(middle)
+    later = made.number_statistics(middle)[:, None].expand(-1, 2, -1)
     assert float(observed.foresight_error(later)) < 0.1
     assert float(other.foresight_error(later)) > 1.0
 

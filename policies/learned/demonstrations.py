@@ -159,7 +159,8 @@ class Demonstrations:
             torch.stack([decoded[e].tokens for e, _ in rows]),
         )
         chunks = [decoded[e].action[(t + ahead).clamp(max=len(decoded[e].action) - 1)] for e, t in rows]
-        later = [decoded[e].numbers[min(t + len(ahead), len(decoded[e].numbers) - 1)] for e, t in rows]
+        ends = [len(decoded[e].numbers) - 1 for e, _ in rows]
+        later = [decoded[e].numbers[[min(t + len(ahead), end), end]] for (e, t), end in zip(rows, ends, strict=True)]
         return Batch(inputs, torch.stack(chunks), torch.stack(later))
 
 

@@ -150,9 +150,8 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Inputs, the raw actions [n, H, A] that followed, and the raw numbers [n, P] after these.
-
-    Beyond an episode's end its last action is repeated, and ``later`` are its last numbers.
+    """Inputs, the raw actions [n, H, A] that followed, and the raw numbers ``later`` [n, 2, P]: after these actions,
+    and at the end of the episode. Beyond that, its last action and numbers are repeated.
     """
 
     inputs: Inputs

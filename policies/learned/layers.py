@@ -13,7 +13,7 @@ Context = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 POINTERS = 8
 """Pointers of a camera."""
-_SHARPNESS = 50.0
+_SHARPNESS = 150.0
 """Of their attention: what an optimiser's first steps on a query are worth."""
 
 

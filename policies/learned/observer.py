@@ -15,8 +15,10 @@ _MASKED = -1e4
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """``tokens`` [n, T, dim]; the additive ``mask`` [n, 1, 1, T] that hides padding; the sentence ``said`` [n, dim];
-    and the numbers ``foreseen`` [n, P] at the end of the chunk, on the common scale, or [n, 0] without foresight."""
+    """``tokens`` [n, T, dim]; the additive ``mask`` [n, 1, 1, T] that hides padding; the sentence ``said`` [n, dim].
+
+    ``foreseen`` [n, 2 P]: the numbers at the ends of the chunk and of the episode, on the common scale; or [n, 0].
+    """
 
     tokens: torch.Tensor
     mask: torch.Tensor
@@ -24,17 +26,18 @@ class Observed:
     foreseen: torch.Tensor
 
     def foresight_error(self, later: torch.Tensor) -> torch.Tensor:
-        """The mean squared error of what was foreseen of ``later`` [n, P], on the common scale; 0 without foresight."""
-        return (self.foreseen - later).square().mean() if self.foreseen.shape[1] else later.new_zeros(())
+        """The mean squared error of what was foreseen of ``later`` [n, 2, P], on the common scale; or 0."""
+        return (self.foreseen - later.flatten(1)).square().mean() if self.foreseen.shape[1] else later.new_zeros(())
 
 
 class Observer(nn.Module):
     """A transformer of ``depth`` blocks over the tokens of an observation, and over those that a policy adds to them.
 
     Images are looked at (``Eye``, of ``width`` channels), and numbers are read, under the sentence: which of several
-    things is meant is settled before anything is placed. Where the robot will be at the end of the chunk is foreseen
-    from the sentence and the places that it points at alone, and learned beside the actions: its present motion, which
-    gives the next actions away and nothing of what was asked for, cannot stand in for looking there.
+    things is meant is settled before anything is placed. Where the robot will be, at the ends of the chunk and
+    of the episode, is foreseen from the sentence and the places that it points at alone, and learned beside the
+    actions: its present motion, which gives the next actions away and nothing of what was asked for, cannot stand in
+    for looking there.
     """
 
     def __init__(self, features: Features, vocabulary: Vocabulary, dim: int, heads: int, depth: int, width: int):
@@ -46,8 +49,8 @@ class Observer(nn.Module):
         self.eyes = nn.ModuleList(Eye(side, width, dim, len(vocabulary)) for side in features.images.values())
         numbers = features.number_dim
         places = 2 * POINTERS * len(self.eyes)
-        self.foresight = _perceptron(places + dim, Readout(dim, numbers)) if places and numbers else None
-        known = numbers if self.foresight is None else 2 * numbers
+        self.foresight = _perceptron(places + dim, Readout(dim, 2 * numbers)) if places and numbers else None
+        known = numbers if self.foresight is None else 3 * numbers
         self.body = _perceptron(known + dim, nn.Linear(2 * dim, dim)) if numbers else None
         self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(dim)
