@@ -1,6 +1,7 @@
 """Learning from traces: splits by episode, chunks that end with the episode, trainings that go on where they stood."""
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
@@ -11,6 +12,7 @@ import torch
 from policies.learned.behaviour_cloning import BehaviourCloning, Recipe, schedule
 from policies.learned.chunks import NetworkChunks
 from policies.learned.demonstrations import Demonstrations
+from policies.learned.features import Batch
 from policies.learned.words import PADDING, UNKNOWN
 from policies.noisy import ActionNoise
 from policies.vla import VisionLanguageAction
@@ -96,12 +98,50 @@ def test_a_chunk_is_what_was_meant_from_then_on_and_ends_with_the_episode(run: R
     assert seen == 320
 
 
+@pytest.mark.parametrize("early", [None, 2.0])
 @pytest.mark.parametrize("memory", [20_000, 1 << 30])
-def test_batches_are_a_function_of_their_place(run: Run, memory: int) -> None:
-    first = [batch.action for batch, _ in zip(demonstrations(run, memory=memory).batches(8), range(30), strict=False)]
+def test_batches_are_a_function_of_their_place(run: Run, memory: int, early: float | None) -> None:
+    def batches(begin: int = 0) -> Iterator[Batch]:
+        return demonstrations(run, memory=memory, early=early).batches(8, begin)
+
+    first = [batch.action for batch, _ in zip(batches(), range(30), strict=False)]
     for begin in (0, 7, 29):
-        again = next(demonstrations(run, memory=memory).batches(8, begin))
+        again = next(batches(begin))
         torch.testing.assert_close(again.action, first[begin], rtol=0, atol=0)
+
+
+def test_early_dwells_on_the_beginnings_of_episodes_and_none_is_seen_more_for_its_length(run: Run) -> None:
+    def shares(early: float | None) -> tuple[float, float]:
+        """Of the rows: those of the first quarter of their episode, and those of the longer half of the episodes."""
+        data = demonstrations(run, early=early)
+        places = {
+            episode.observation["state"][step].astype(np.float32).tobytes(): (step / episode.length, episode.length)
+            for episode in data.training
+            for step in range(1, episode.length)  # paired episodes share their first
+        }
+        middle = np.median([episode.length for episode in data.training])
+        rows = [row for batch, _ in zip(data.batches(8), range(250), strict=False) for row in batch.inputs.numbers]
+        found = [places[row.numpy().tobytes()] for row in rows if row.numpy().tobytes() in places]
+        return np.mean([place < 0.25 for place, _ in found]), np.mean([length > middle for _, length in found])
+
+    alike, one, two = shares(None), shares(1.0), shares(2.0)
+    assert two[0] > one[0] + 0.1
+    assert one[1] < alike[1]
+    with pytest.raises(ConfigError, match="positive power"):
+        demonstrations(run, early=0.0)
+
+
+@pytest.mark.parametrize("early", [None, 1.0])
+def test_batches_have_the_numbers_at_the_ends_of_chunk_and_episode(run: Run, early: float | None) -> None:
+    data = demonstrations(run, early=early)
+    followed: dict[bytes, list[np.ndarray]] = {}
+    for episode in data.training:
+        state, last = episode.observation["state"].astype(np.float32), episode.length - 1
+        for step in range(episode.length):
+            followed.setdefault(state[step].tobytes(), []).append(state[[min(step + 4, last), last]])
+    for batch, _ in zip(data.batches(8), range(20), strict=False):
+        for now, later in zip(batch.inputs.numbers, batch.later, strict=True):
+            assert any(np.array_equal(later.numpy(), expected) for expected in followed[now.numpy().tobytes()])
 
 
 def training(run: Run, folder: Path, steps: int = 8, **changes) -> BehaviourCloning:

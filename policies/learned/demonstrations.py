@@ -34,6 +34,10 @@ class Demonstrations:
     Images stay compressed on disk; a *group* of episodes that fits into ``memory`` bytes is decoded at a time, in
     threads, while the group before it is being trained on. Everything drawn is a function of ``seed`` and the place in
     the training, so a training that is gone on with sees what it would have seen.
+
+    An epoch has every step once, in random order; with ``early``, each episode the same number of times, at the step
+    ``L u^early`` of its L, u uniform on 0..1: at 1 all its steps alike, above it dwells on the beginning, where what
+    was asked for is all that tells one episode from another.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Demonstrations:
         seed: int = 0,
         memory: int = 4 << 30,
         tasks: Sequence[str] | None = None,
+        early: float | None = None,
     ):
         chosen = [episode for run in runs for episode in run if _usable(episode, tasks)]
         if not chosen:
@@ -56,6 +61,9 @@ class Demonstrations:
             )
         self.seed = seed
         self._memory = memory
+        if early is not None and not early > 0:
+            raise ConfigError(f"early is a positive power, or null; received {early}")
+        self._early = early
         self._kept: dict[str, _Decoded] = {}
         held_out = {e.id for e in chosen if Key(int(e.id[:12], 16)).integer("split") / 2**63 < validation}
         self.training = [episode for episode in chosen if episode.id not in held_out]
@@ -97,7 +105,7 @@ class Demonstrations:
             draws = Key(self.seed).stream("batches").at(epoch)
             order = [self.training[index] for index in draws.permutation(len(self.training))]
             for group in self._groups(order):
-                windows = [(e, t) for e, episode in enumerate(group) for t in range(episode.length)]
+                windows = self._windows([episode.length for episode in group], draws)
                 shuffled = draws.permutation(len(windows))
                 count = len(windows) // size or 1
                 rows = [np.resize(shuffled[i * size : (i + 1) * size], size) for i in range(count)]
@@ -105,6 +113,13 @@ class Demonstrations:
                 if place + count > begin:
                     yield group, batches[max(begin - place, 0) :]
                 place += count
+
+    def _windows(self, lengths: Sequence[int], draws: np.random.Generator) -> list[tuple[int, int]]:
+        if self._early is None:
+            return [(e, t) for e, length in enumerate(lengths) for t in range(length)]
+        each = max(1, round(sum(lengths) / len(lengths)))
+        steps = np.array(lengths)[:, None] * draws.random((len(lengths), each)) ** self._early
+        return [(e, int(t)) for e, row in enumerate(steps) for t in row]
 
     def validation_batches(self, size: int, most: int = 32) -> Iterator[Batch]:
         """The same batches every time, from episodes that are never trained on."""

@@ -80,7 +80,7 @@ class Features:
         wrong = []
         for key, shape in wanted.items():
             if key not in spaces:
-                hint = f" (add cameras={key.removeprefix('image_')})" if key.startswith("image_") else ""
+                hint = f" (add world.cameras=[{key.removeprefix('image_')}])" if key.startswith("image_") else ""
                 wrong.append(f"no observation {key!r}{hint}")
             elif spaces[key].shape != shape:
                 wrong.append(f"observation {key!r} is {spaces[key].shape}, not {shape}")

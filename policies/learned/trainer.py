@@ -38,6 +38,7 @@ class PolicyTrainer(Trainer):
         recipe: Mapping[str, Any],
         tasks: str | Sequence[str] | None = None,
         validation: float = 0.1,
+        early: float | None = None,
         memory_gib: float = 4.0,
         device: str = "auto",
         threads: int | None = None,
@@ -58,6 +59,7 @@ class PolicyTrainer(Trainer):
         if not 0 <= validation < 1:
             raise ConfigError(f"validation is a share of the episodes, 0 <= validation < 1; received {validation}")
         self._validation = validation
+        self._early = early
         self._memory = int(memory_gib * 2**30)
         self._device = device_named(device)
         self._threads = threads
@@ -84,6 +86,7 @@ class PolicyTrainer(Trainer):
             seed=self._recipe.seed,
             memory=self._memory,
             tasks=self._tasks,
+            early=self._early,
         )
         kept = torch.get_num_threads()
         torch.set_num_threads(self._threads or kept)
