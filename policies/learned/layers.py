@@ -13,7 +13,7 @@ Context = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 POINTERS = 8
 """Pointers of a camera."""
-_SHARPNESS = 150.0
+_SHARPNESS = 100.0
 """Of their attention: what an optimiser's first steps on a query are worth."""
 
 
@@ -115,8 +115,10 @@ class Eye(nn.Module):
 
     A keypoint is the expected position of a feature map (spatial softmax; Levine et al. 2016), which places a thing
     more finely than patches do; its token also says what is seen there, so that a word can find its thing by attention.
-    A pointer is where the sentence has it look: an attention to the picture, whose keys are codes of colour and place
-    beside what is learned.
+    A pointer is where the sentence has it look: an attention to the picture, whose keys are codes of colour and place.
+    Learned features are no keys: with them it finds the hand, which tells where it goes, before it finds what is named.
+    What it looks for is learned from the places alone that are returned: the noise in the gradient of all that is done
+    with its token would drown it.
     """
 
     def __init__(self, side: int, width: int, dim: int, words: int, keypoints: int = 16):
@@ -131,7 +133,7 @@ class Eye(nn.Module):
         self.maps = nn.Conv2d(2 * width, keypoints, 1)
         self.from_keypoints = nn.Linear(there, dim)
         self.colours, self.places = Codes(3, 5), Codes(2, 6)
-        self.pointers = Pointers(words, dim, POINTERS, len(self.colours) + len(self.places) + 2 * width)
+        self.pointers = Pointers(words, dim, POINTERS, len(self.colours) + len(self.places))
         self.from_pointers = nn.Linear(there, dim)
         with torch.no_grad():
             zeros = torch.zeros(1, dim)
@@ -159,13 +161,14 @@ class Eye(nn.Module):
         colour = functional.adaptive_avg_pool2d(image, fine.shape[2:])
         there = torch.cat([self.grid.expand(len(fine), -1, -1, -1), colour, fine], 1).flatten(2).transpose(1, 2).float()
         attention = self.maps(fine).flatten(2).float().softmax(-1)
-        keys = self.colours(colour), self.places(self.grid), functional.normalize(fine.float(), dim=1)
+        keys = self.colours(colour), self.places(self.grid)
         sizes = [key.shape[1] for key in keys]
         sought = self.pointers(sentence.tokens, sentence.words, sentence.shown).split(sizes, -1)
         likeness = sum(query @ key.flatten(2) for query, key in zip(sought, keys, strict=True))
-        pointed = (_SHARPNESS * likeness).softmax(-1) @ there
-        tokens = torch.cat([patches, self.from_keypoints(attention @ there), self.from_pointers(pointed)], 1)
-        return tokens + self.place, pointed[..., :2].flatten(1)
+        pointing = (_SHARPNESS * likeness).softmax(-1)
+        pointed = self.from_pointers(pointing.detach() @ there)
+        tokens = torch.cat([patches, self.from_keypoints(attention @ there), pointed], 1)
+        return tokens + self.place, (pointing @ there[..., :2]).flatten(1)
 
 
 class Block(nn.Module):

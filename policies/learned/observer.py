@@ -67,7 +67,7 @@ class Observer(nn.Module):
         if self.foresight is not None:
             foreseen = self.foresight(torch.cat([*places, sentence.said], 1)).float()
         if self.body is not None:
-            parts.append(self.body(torch.cat([numbers, foreseen, sentence.said], 1))[:, None])
+            parts.append(self.body(torch.cat([numbers, foreseen.detach(), sentence.said], 1))[:, None])
         x = torch.cat([part.to(sentence.said.dtype) for part in (*parts, added)], 1)
         mask = functional.pad(mask, (0, x.shape[1] - mask.shape[-1]))
         for block in self.blocks:
