@@ -61,7 +61,7 @@ class LostError(SimevalError):
 def unknown(kind: str, received: object, existing: Iterable[object]) -> ConfigError:
     """The error for an unknown name: what was received, the nearest names, and what exists."""
     names = [str(name) for name in existing]
-    near = difflib.get_close_matches(str(received), names, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(str(received), names, n=3, cutoff=0.6)
     hint = f"did you mean {', '.join(near)}? " if near else ""
     shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
     return ConfigError(f"unknown {kind} {str(received)!r}; {hint}available: {shown or 'none'}")

@@ -77,6 +77,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     [
         (["world=tabletp"], "unknown world 'tabletp'; did you mean tabletop"),
         (["policy=experts"], "unknown policy 'experts'; did you mean expert"),
+        (["policy=mine"], "unknown policy 'mine'; available: act"),
+        (["policy=mine"], "; a file of your own is found with --config-dir FOLDER"),
         (["protocol=pared"], "unknown protocol 'pared'; did you mean paired"),
         (["experiment=demos"], "unknown experiment 'demos'; did you mean demo"),
         (["world.task=stak"], "unknown task of world 'tabletop' 'stak'; did you mean stack"),

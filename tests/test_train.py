@@ -59,7 +59,7 @@ def test_a_policy_is_trained_gone_on_with_and_evaluated(
         assert episode.status == "done"
         assert (episode.policy["disagreement"] >= 0).all()
     assert main(["run", "policy=vla", f"policy.checkpoint={folder}", "world.task=reach"]) == 2
-    assert "add cameras=front" in capsys.readouterr().err
+    assert "add world.cameras=[front]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def _dispatch(given: argparse.Namespace) -> int:
     if given.command == "score":
         return score_command(Path(given.run), given.audit)
     if given.command == "report":
-        return report_command(Path(given.run), given.videos, given.audit)
+        return report_command(Path(given.run), given.videos, given.audit, given.config_dir)
     if given.command == "compare":
         return compare_command(Path(given.run_a), Path(given.run_b), given.policy_a, given.policy_b)
     if given.command == "export":
@@ -148,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("report", "write a run's report.html from its trace")
     sub.add_argument("run", metavar="RUN")
     sub.add_argument("--audit", action="store_true", help=audit)
+    sub.add_argument("--config-dir", help="the folder of configurations that the run was made with")
     sub.add_argument("--videos", type=int, default=0, help="film so many successes and failures per task and policy")
     sub = command("compare", "compare two runs, paired where they share starts and noise")
     sub.add_argument("run_a", metavar="RUN_A")

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -17,7 +17,7 @@ from simeval.cli.compose import options_of
 from simeval.conventions import read_conventions
 from simeval.errors import ConfigError, MissingPackageError, SimevalError, unknown
 from simeval.host import HostedPolicy, HostedWorld
-from simeval.host.target import makes
+from simeval.host.target import locate, makes
 from simeval.host.world import DEADLINE
 from simeval.matching import Declaring, fit
 from simeval.policy import Policy
@@ -137,6 +137,22 @@ def build_world(entry: Any, **changes: Any) -> World:
     )
 
 
+def locate_hosts(config: DictConfig) -> None:
+    """Make the interpreters that a configuration names by relative paths absolute: a run is read from elsewhere too.
+
+    Links are kept: an environment's interpreter is one, and is another without it.
+    """
+    for entry in (*world_configs(config).values(), *policy_configs(config).values()):
+        host = entry.get("host")
+        python = host.get("python") if OmegaConf.is_dict(host) else None
+        if python is not None:
+            host["python"] = _located(python)
+
+
+def _located(python: object) -> str:
+    return os.path.abspath(str(python)) if os.sep in str(python) else str(python)
+
+
 def planning_world(world: Mapping[str, Any], num_slots: int) -> World:
     """A copy of the World that a policy acts in, for it to plan in: of so many slots, and without cameras.
 
@@ -179,7 +195,8 @@ def rebuild_world(entry: DictConfig, **changes: Any) -> World:
         check({key: value for key, value in arguments.items() if key not in _NOT_ARGUMENTS})
         return build_world(arguments | {"host": None}, **changes)
     # What the World needs may exist in that interpreter alone; the worker refuses what is no World.
-    if python not in {*_named_here, *_installed_pythons(), *os.environ.get(_TRUSTED, "").split(os.pathsep)}:
+    trusted = {*_named_here, *_installed_pythons(), *os.environ.get(_TRUSTED, "").split(os.pathsep)}
+    if _located(python) not in map(_located, trusted):
         raise ConfigError(
             f"the run's world {entry.get('name', '')!r} was hosted in {python}, which only the run folder says; "
             f"if that interpreter is yours, say so by the environment variable {_TRUSTED}={python}"
@@ -325,17 +342,7 @@ def check_target(target: Any, kind: type, what: str) -> None:
     A configuration, one's own or that of a run received from somebody, builds what it is meant to build, and calls
     nothing else.
     """
-    try:
-        found = get_object(str(target))
-    except Exception as error:
-        cause = error.__cause__
-        if isinstance(cause, ModuleNotFoundError) and cause.name is not None and not str(target).startswith(cause.name):
-            raise MissingPackageError(f"{what} needs {cause.name}, which", cause.name) from error
-        reason = f"; {cause}" if cause is not None else ""
-        raise ConfigError(
-            f"{what}: there is no {target!r} to import{reason}; a module of one's own is installed, or lies in the "
-            "working directory beside --config-dir"
-        ) from None
+    found = locate(target, what)
     if not makes(found, kind):
         raise ConfigError(
             f"{what}: _target_ {target} is no {kind.__name__}; name a subclass of simeval.{kind.__name__}"

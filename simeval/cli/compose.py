@@ -23,28 +23,35 @@ AXES = "perturbation"
 """The group of perturbation axes and presets, ``perturbation=libero-ctrl`` or ``perturbation=camera,lighting``."""
 _PLURAL = {"world": "worlds", "policy": "policies"}
 
+HOST = re.compile(r"(world|policy|(worlds|policies)\.[^.=]+)\.host(\.[^=]*)?")
+"""Settings that every World and policy has, whether or not its file says so (docs/hosts.md)."""
+
 
 def compose_config(name: str, overrides: Sequence[str], config_dir: str | None = None) -> DictConfig:
     """The configuration ``configs/<name>.yaml`` with command-line overrides; ``ConfigError`` says what is wrong.
 
     ``config_dir``: a folder of one's own with further ``world/``, ``policy/``, ``experiment/`` … files, which may name
-    classes of modules in the working directory.
+    classes of modules in the working directory and beside that folder.
     """
     expanded = [part for override in overrides for part in _expand(override)]
     if config_dir is not None:
-        folder = Path(config_dir).resolve()
-        if not folder.is_dir():
-            raise ConfigError(f"--config-dir {config_dir} is not a folder")
-        expanded.append(f"hydra.searchpath=[file://{folder}]")
+        expanded.append(f"hydra.searchpath=[file://{own_modules(config_dir)}]")
     GlobalHydra.instance().clear()
     try:
         with initialize_config_module("configs", version_base="1.3"):
             config = compose(name, expanded)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise _translate(error, name, expanded) from None
-    if config_dir is not None and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+        raise _translate(error, name, expanded, config_dir) from None
     return config
+
+
+def own_modules(config_dir: str) -> Path:
+    """The folder of configurations of one's own; modules of the working directory, and beside it, can be imported."""
+    folder = Path(config_dir).resolve()
+    if not folder.is_dir():
+        raise ConfigError(f"--config-dir {config_dir} is not a folder")
+    sys.path += [place for place in dict.fromkeys(map(str, (Path.cwd(), folder.parent))) if place not in sys.path]
+    return folder
 
 
 def run_settings(overrides: Sequence[str]) -> dict[str, Any]:
@@ -68,7 +75,7 @@ def _expand(override: str) -> list[str]:
     if group in GROUPS and equals and "," in value and not value.startswith(("[", "{")):
         names = _listed(override, value)
         return [f"~{group}", *(f"+{group}@{_PLURAL[group]}.{name}={name}" for name in names)]
-    return [override]
+    return [f"++{override}"] if HOST.fullmatch(group) else [override]
 
 
 def _is_preset(name: str) -> bool:
@@ -85,12 +92,13 @@ def _listed(override: str, value: str) -> list[str]:
     return names
 
 
-def _translate(error: Exception, name: str, overrides: Sequence[str]) -> ConfigError:
+def _translate(error: Exception, name: str, overrides: Sequence[str], config_dir: str | None) -> ConfigError:
     text = " ".join(str(error).split())
     missing = re.search(r"Could not find '([^']+)'", text) or re.search(r"Could not load '([^']+)'", text)
     if missing:
         group, _, option = missing.group(1).rpartition("/")
-        return unknown(group or "configuration", option, options_of(group))
+        own = "" if config_dir is not None else "; a file of your own is found with --config-dir FOLDER"
+        return ConfigError(f"{unknown(group or 'configuration', option, options_of(group, config_dir))}{own}")
     setting = re.search(r"Could not override '([^']+)'", text)
     if setting:
         return unknown_setting(_composed_groups(name, overrides, setting.group(1)), setting.group(1))
@@ -100,7 +108,11 @@ def _translate(error: Exception, name: str, overrides: Sequence[str]) -> ConfigE
 def _composed_groups(name: str, overrides: Sequence[str], wrong: str) -> DictConfig:
     """The configuration with the chosen groups and no changed values; ``wrong`` is no setting of it."""
     keys = {override: override.partition("=")[0].partition("@")[0] for override in overrides}
-    groups = [override for override, key in keys.items() if "." not in key and key.lstrip("+~") != wrong]
+    groups = [
+        override
+        for override, key in keys.items()
+        if key == "hydra.searchpath" or ("." not in key and key.lstrip("+~") != wrong)
+    ]
     with initialize_config_module("configs", version_base="1.3"):
         return compose(name, groups)
 
@@ -118,12 +130,19 @@ def unknown_setting(config: DictConfig, key: str) -> ConfigError:
     return unknown(f"setting of {'.'.join(parents) or 'a run'}", last, existing)
 
 
-def options_of(group: str) -> list[str]:
-    """Names that a configuration group offers."""
-    folder = resources.files("configs").joinpath(group)
-    if not folder.is_dir():
-        return []
-    return sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".yaml"))
+def options_of(group: str, config_dir: str | None = None) -> list[str]:
+    """Names that a configuration group offers, with those of a folder of one's own."""
+    folders = [resources.files("configs").joinpath(group)]
+    if config_dir is not None:
+        folders.append(Path(config_dir, group))
+    found = {
+        item.name[:-5]
+        for folder in folders
+        if folder.is_dir()
+        for item in folder.iterdir()
+        if item.name.endswith(".yaml")
+    }
+    return sorted(found)
 
 
 def plain(config: Any) -> Any:

@@ -10,7 +10,7 @@ from rich.progress import track
 
 from simeval.audit import audit_bulk
 from simeval.cli.build import has_worlds, rebuild_world, recorded_config, world_configs
-from simeval.cli.compose import plain
+from simeval.cli.compose import own_modules, plain
 from simeval.cli.present import make_videos
 from simeval.compare import compare
 from simeval.errors import ConfigError
@@ -53,14 +53,21 @@ def _audit(run: Run) -> None:
         print(f"note: {without} episodes were recorded without digests: of these, outcomes alone were checked")
 
 
-def report_command(path: Path, videos: int, audit: bool = False) -> int:
-    """Write ``report.html`` anew, with ``videos`` more films per task, policy and outcome; ``audit``: as for scores."""
+def report_command(path: Path, videos: int, audit: bool = False, config_dir: str | None = None) -> int:
+    """Write ``report.html`` anew, with ``videos`` more films per task, policy and outcome; ``audit``: as for scores.
+
+    ``config_dir`` is the one that the run was made with: its World may be a module beside it.
+    """
+    if config_dir is not None:
+        own_modules(config_dir)
     run = Run(path)
     if audit:
         _audit(run)
     if videos:
         for note in make_videos(run, videos):
             print(f"note: {note}")
+    elif not any((run.path / "videos").glob("*.mp4")):
+        print(f"note: no videos; film some with `simeval report {path} --videos 1`")
     print(f"report: {report(run)}")
     return 0
 

@@ -14,13 +14,24 @@ from simeval.cli.build import (
     build_policies,
     build_study,
     build_worlds,
+    has_worlds,
+    locate_hosts,
     perturbation_axes,
     policy_configs,
     policy_identity,
     recorded_config,
     world_configs,
 )
-from simeval.cli.compose import AXES, GROUPS, compose_config, plain, run_settings, unknown_setting
+from simeval.cli.compose import (
+    AXES,
+    GROUPS,
+    HOST,
+    compose_config,
+    own_modules,
+    plain,
+    run_settings,
+    unknown_setting,
+)
 from simeval.cli.present import present
 from simeval.cli.progress import RunProgress
 from simeval.errors import ConfigError, SimevalError, unknown
@@ -39,6 +50,7 @@ def run_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
     """Run a study; returns the exit code."""
     config = _configuration(overrides, config_dir)
     _check(config)
+    locate_hosts(config)
     study = build_study(config)
     worlds = build_worlds(config)
     try:
@@ -94,7 +106,12 @@ def _recorded(path: Path, overrides: Sequence[str], config_dir: str | None) -> D
 
     What chooses a World, a policy, a protocol or an experiment may be said again, and not otherwise.
     """
-    config = _with_sections(path, recorded_config(Run(path)))
+    if config_dir is not None:
+        own_modules(config_dir)
+    recorded = recorded_config(Run(path))
+    if not has_worlds(recorded):
+        raise ConfigError(f"{path} was made by a script: to go on with it, call evaluate(…, path={str(path)!r}) again")
+    config = _with_sections(path, recorded)
     for override in overrides:
         key, _, value = override.partition("=")
         if key.lstrip("+~").partition("@")[0] in (*GROUPS, "protocol", "experiment", AXES):
@@ -102,7 +119,8 @@ def _recorded(path: Path, overrides: Sequence[str], config_dir: str | None) -> D
             continue
         try:
             OmegaConf.set_struct(config, True)
-            OmegaConf.update(config, key, OmegaConf.create({"value": OmegaConf.from_dotlist([f"v={value}"]).v}).value)
+            said = OmegaConf.create({"value": OmegaConf.from_dotlist([f"v={value}"]).v}).value
+            OmegaConf.update(config, key, said, force_add=bool(HOST.fullmatch(key)))
         except ConfigAttributeError:
             raise unknown_setting(config, key) from None
         except OmegaConfBaseException as error:

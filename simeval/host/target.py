@@ -53,6 +53,9 @@ def locate(target: Any, what: str) -> Any:
             if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
                 raise MissingPackageError(f"{what} needs {error.name}, which", str(error.name)) from error
             continue
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ConfigError(f"{what}: importing {name} fails with {reason}") from error
         for part in parts[count:]:
             if not hasattr(found, part):
                 raise _nothing(target, what)
@@ -62,7 +65,10 @@ def locate(target: Any, what: str) -> Any:
 
 
 def _nothing(target: Any, what: str) -> ConfigError:
-    return ConfigError(f"{what}: there is no {target!r} to import")
+    return ConfigError(
+        f"{what}: there is no {target!r} to import; a module of one's own is installed, or lies in the working "
+        "directory or beside the folder that --config-dir names"
+    )
 
 
 def _is_argument(key: str, what: str) -> bool:
