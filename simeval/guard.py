@@ -1,6 +1,6 @@
 """What Worlds and policies return, held against their contracts before it is used or recorded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -11,6 +11,9 @@ from simeval.lane import Lane
 from simeval.policy import SNAPSHOT, PolicyStep
 from simeval.types import TimeStep
 from simeval.world import World, action_problems
+
+_NUMBERS = "biufc"
+"""Kinds of dtype that can be recorded."""
 
 
 class WorldGuard:
@@ -24,6 +27,9 @@ class WorldGuard:
         """Raise ``ConfigError`` where ``result`` is not of the form declared, and of the form first seen."""
         shown = {f"observation {key!r}": value for key, value in result.observation.items()}
         shown |= {f"signal {key!r}": value for key, value in result.signals.items()}
+        for key, value in shown.items():
+            if getattr(value, "dtype", None) is None or not value.shape:
+                raise self._broken(f"{key} is {_described(value)}, expected an array of {count} rows")
         layout = {key: (value.dtype, tuple(value.shape[1:])) for key, value in shown.items()}
         if not self._layout:
             self._check_names(result)
@@ -39,9 +45,17 @@ class WorldGuard:
         for key, value in shown.items():
             if len(value) != count:
                 raise self._broken(f"{key} has {len(value)} rows for {count} slots")
+        reward = result.reward
+        if not isinstance(reward, np.ndarray) or reward.dtype.kind not in "fiu" or reward.shape != (count,):
+            raise self._broken(f"reward is {_described(reward)}, expected float64[{count}]")
 
     def failures(self, result: TimeStep, lanes: Sequence[Lane]) -> dict[int, str]:
         """Row -> why its simulation failed: what the World reports, and what is not finite."""
+        for row, why in result.failures.items():
+            if not isinstance(why, str) or row not in range(len(lanes)):
+                raise self._broken(f"failures has {why!r} of row {row!r}, expected texts of rows below {len(lanes)}")
+        if strange := set(result.lost).difference(range(self._world.num_slots)):
+            raise self._broken(f"lost names slots {sorted(map(str, strange))} of {self._world.num_slots}")
         for name in ("terminated", "truncated", "success"):
             flag = np.asarray(getattr(result, name))
             if flag.dtype != bool or flag.shape != (len(lanes),):
@@ -56,13 +70,21 @@ class WorldGuard:
         return failures
 
     def _check_names(self, result: TimeStep) -> None:
-        for key in (*result.observation, *result.signals):
-            _check_name(key, "what a World shows")
+        for shown in (result.observation, result.signals):
+            _check_names(shown, "what a World shows")
+        for key, value in result.signals.items():
+            if np.dtype(value.dtype).kind not in _NUMBERS:
+                raise self._broken(f"signal {key!r} is of dtype {value.dtype}; numbers and booleans can be recorded")
         declared = self._world.observation_space.spaces.keys()
         if SNAPSHOT in declared:
             raise self._broken(f"the observation {SNAPSHOT!r} is the engine's to show; give its own another name")
         if result.observation.keys() != declared:
             raise self._broken(f"it shows observations {sorted(result.observation)}, and declares {sorted(declared)}")
+        for key, space in self._world.observation_space.spaces.items():
+            value = result.observation[key]
+            if (value.dtype, tuple(value.shape[1:])) != (space.dtype, space.shape):
+                said = f"{space.dtype}{list(space.shape or ())}"
+                raise self._broken(f"observation {key!r} is {_described(value)}, and a row is declared as {said}")
 
     def _broken(self, text: str) -> ConfigError:
         return ConfigError(f"world {self._world.name!r} breaks its contract (`simeval check` proves it): {text}")
@@ -85,9 +107,9 @@ def extras_of(result: PolicyStep, count: int) -> dict[str, np.ndarray]:
     for key, value in (("log_prob", result.log_prob), ("entropy", result.entropy), ("chunk", result.chunk)):
         if value is not None:
             extras[key] = np.asarray(value)
+    _check_names(extras, "extras")
     for key, value in extras.items():
-        _check_name(key, "extras")
-        if value.dtype.kind not in "biufc":
+        if value.dtype.kind not in _NUMBERS:
             raise ValueError(f"extras {key!r} are of dtype {value.dtype}; numbers and booleans can be recorded")
     check_rows(extras, count, "extras")
     return extras
@@ -102,6 +124,24 @@ def check_rows(arrays: Mapping[str, Any], count: int, what: str) -> None:
             raise ValueError(f"{what} {key!r} has shape {list(value.shape)}; expected {count} rows, one per episode")
 
 
-def _check_name(key: str, what: str) -> None:
-    if not key or any(part in ("", ".", "..") for part in key.split("/")):
-        raise ConfigError(f"{what}: {key!r} cannot be a name in a trace; use names such as 'state' or 'images/front'")
+def _check_names(names: Iterable[Any], what: str) -> None:
+    """Raise ``ConfigError`` unless all can be names in a trace beside each other: no group is also an array."""
+    names = list(names)
+    for key in names:
+        known = (
+            isinstance(key, str) and key.isprintable() and all(part not in ("", ".", "..") for part in key.split("/"))
+        )
+        if not known:
+            raise ConfigError(
+                f"{what}: {key!r} cannot be a name in a trace; use names such as 'state' or 'images/front'"
+            )
+    groups = {key[:end] for key in names for end in range(len(key)) if key[end] == "/"}
+    for key in names:
+        if key in groups:
+            raise ConfigError(f"{what}: {key!r} cannot be an array and hold others ({key}/…); give it another name")
+
+
+def _described(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return f"{value!r:.60}"

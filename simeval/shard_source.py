@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simeval.content import content_from
+from simeval.content import checkpoint_digest, checkpoint_path, content_from
 from simeval.episode import ArraySource, Checkpoint, Ending, Episode, window
 from simeval.errors import TraceError
 from simeval.shard_reader import Shard, open_shard
@@ -57,10 +57,18 @@ class ShardSource(ArraySource):
     def checkpoint(self, step: int) -> Checkpoint:
         """See ``ArraySource.checkpoint``."""
         with _SHARDS.lend(self._path, self._run_id) as shard:
-            kept = shard.snapshots.get(shard.row(self._id), {})
+            row = shard.row(self._id)
+            kept = shard.snapshots.get(row, {})
             if step not in kept:
                 raise KeyError(f"episode {self._id} keeps no checkpoint at step {step}; it has: {list(kept) or 'none'}")
-            return Checkpoint.from_bytes(shard.snapshot(*kept[step]))
+            data, content = shard.snapshot(*kept[step]), shard.contents()[row]
+        recorded = json.loads(content or "{}").get(checkpoint_path(step))
+        if recorded is not None and checkpoint_digest(data) != recorded:
+            raise TraceError(
+                f"{self._path}: the checkpoint of {self._id} at step {step} is not what was recorded; the file was "
+                "altered or damaged: run the episode again, or branch from another step"
+            )
+        return Checkpoint.from_bytes(data)
 
 
 class _ShardCache:

@@ -202,7 +202,7 @@ class SimulatorWorld(World):
                 _fill(signals, row, result.signals, "signal")
                 outcome = (result.reward, result.terminated, result.truncated, result.success)
                 _fill(flags, row, dict(zip(flags, outcome, strict=True)), "value")
-            except Exception:
+            except (Exception, SystemExit):  # a call of sys.exit ends an episode, and no run
                 failures[row] = traceback.format_exc()
                 self._discard(slots[row])
         return TimeStep(observation, **flags, signals=signals, failures=failures)

@@ -169,8 +169,9 @@ class Stage:
                     result = self.world.restore(slots, [origin.snapshot for origin in origins if origin is not None])
         except _Abandoned:
             return
+        failures = self._guard.failures(result, lanes)
         self._lose(result.lost, lanes, result.failures)
-        for row, reason in self._guard.failures(result, lanes).items():
+        for row, reason in failures.items():
             self._fail(lanes[row], reason, "world")
         rows = [row for row, lane in enumerate(lanes) if self._lanes[lane.slot] is lane]
         for row in rows:
@@ -286,8 +287,8 @@ class Stage:
         except _Abandoned:
             return
         self.steps += len(lanes)
-        self._lose(result.lost, lanes, result.failures)
         failures = self._guard.failures(result, lanes)
+        self._lose(result.lost, lanes, result.failures)
         terminated, success = np.asarray(result.terminated), np.asarray(result.success)
         truncated = np.array(result.truncated)
         over: list[Lane] = []
@@ -459,7 +460,7 @@ class Stage:
             yield
         except _NOT_AN_EPISODES_FAULT:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a call of sys.exit ends an episode, and no run
             if len(lanes) == 1:
                 self._fail(lanes[0], traceback.format_exc(), whose)
             else:

@@ -177,6 +177,7 @@ def test_a_training_that_is_gone_on_with_ends_where_one_that_was_not_interrupted
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_training_lowers_the_error_on_episodes_that_it_never_saw(run: Run, tmp_path: Path) -> None:
     cloning = training(run, tmp_path / "learn", steps=120, learning_rate=3e-3)
     told: dict[int, dict[str, float]] = {}

@@ -1,5 +1,6 @@
 """The engine: a rollout's result is a function of the rollout alone."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -474,12 +475,70 @@ class Shifty(ToySimulator):
         (lambda s: replace(s, signals={**s.signals, "goal": s.signals["goal"].astype(np.float32)}), "signal 'goal'"),
         (lambda s: replace(s, success=s.success.astype(float)), "success is float64"),
         (lambda s: replace(s, terminated=s.terminated[:1]), r"terminated is bool\[1\]"),
+        (lambda s: replace(s, reward=s.reward[:, None]), r"reward is float64\[2, 1\]"),
+        (lambda s: replace(s, reward=np.append(s.reward, 0.0)), r"reward is float64\[3\]"),
+        (lambda s: replace(s, reward=[float("nan")] * 2), r"reward is \[nan, nan\]"),
+        (lambda s: replace(s, reward=s.reward.astype(object)), r"reward is object"),
+        (lambda s: replace(s, observation={"state": s.observation["state"].tolist()}), r"observation 'state' is \[\["),
+        (lambda s: replace(s, signals={**s.signals, "goal": 3.0}), "signal 'goal' is 3.0"),
+        (lambda s: replace(s, failures={7: "broken"}), "failures has 'broken' of row 7"),
+        (lambda s: replace(s, failures={0: None}), "failures has None of row 0"),
+        (lambda s: replace(s, lost=frozenset({9})), r"lost names slots \['9'\] of 2"),
     ],
 )
 def test_a_world_that_shows_something_else_than_before_is_named(change: Any, named: str) -> None:
     world = Shifty(change)
     with pytest.raises(ConfigError, match=rf"world 'toy' breaks its contract .*{named}"):
         result(world, roots(world, 1, ("expert",)))
+
+
+class Named(ToySimulator):
+    """Shows a signal more, from the reset on."""
+
+    def __init__(self, signals: dict[str, Any]):
+        super().__init__(num_slots=2)
+        self.more = signals
+
+    def reset(self, *arguments: Any) -> Any:
+        shown = super().reset(*arguments)
+        return replace(shown, signals={**shown.signals, **self.more})
+
+
+@pytest.mark.parametrize(
+    ("signals", "named"),
+    [
+        ({"goal/left": np.zeros(2)}, "'goal' cannot be an array and hold others"),
+        ({"a\0b": np.zeros(2)}, "cannot be a name in a trace"),
+        ({"\ud800": np.zeros(2)}, "cannot be a name in a trace"),
+        ({3: np.zeros(2)}, "3 cannot be a name in a trace"),
+        ({"text": np.array(["a", "b"])}, "signal 'text' is of dtype <U1"),
+        ({"when": np.zeros(2, "datetime64[s]")}, "signal 'when' is of dtype datetime64"),
+    ],
+)
+def test_what_a_trace_cannot_hold_is_refused_before_anything_is_recorded(signals: dict[Any, Any], named: str) -> None:
+    world = Named(signals)
+    with pytest.raises(ConfigError, match=named):
+        result(world, roots(world, 1, ("expert",)))
+
+
+def test_a_world_that_shows_another_form_than_it_declares_is_named() -> None:
+    world = ToySimulator(num_slots=2)
+    world.observation_space = gymnasium.spaces.Dict({"state": gymnasium.spaces.Box(-1, 1, (3,), np.float32)})
+    with pytest.raises(ConfigError, match=r"observation 'state' is float64.*a row is declared as float32\[3\]"):
+        result(world, roots(world, 1, ("expert",)))
+
+
+def test_a_policy_that_exits_ends_its_episode_and_not_the_run() -> None:
+    class Quitter(Wrong):
+        def act(
+            self, observation: Observation, instruction: Sequence[str], memory_in: Memory, keys: Sequence[StepKey]
+        ) -> PolicyStep:
+            sys.exit(0)
+
+    world = ToySimulator(num_slots=2)
+    episodes = result(world, roots(world, 1, ("p", "expert")), {"p": Quitter(None), "expert": POLICIES["expert"]})
+    ended = {(episode.rollout.policy, episode.status) for episode in episodes}
+    assert ended == {("p", "error"), ("expert", "done")}
 
 
 def test_a_branch_cannot_follow_an_end_that_is_one() -> None:

@@ -1,5 +1,6 @@
 """The trace: complete, aligned, atomic; a kill loses nothing sealed; foreign and damaged files are refused."""
 
+import contextlib
 import json
 import os
 import signal
@@ -72,6 +73,24 @@ def test_what_is_read_back_is_what_happened(tmp_path: Path) -> None:
         assert recorded.source.checkpoint_steps() == [s for s in range(0, 150, 10) if s <= episode.length]
         for step in recorded.source.checkpoint_steps():
             assert recorded.source.checkpoint(step).to_bytes() == episode.source.checkpoint(step).to_bytes()
+
+
+def test_a_damaged_checkpoint_is_not_branched_from(tmp_path: Path) -> None:
+    study(RunStore(make_folder(tmp_path / "run")), every=10)
+    (shard, *_) = sorted((tmp_path / "run" / "traces").glob("*.h5"))
+    with h5py.File(shard, "r+") as file:
+        data = file["snapshots/data"]
+        kept = data[()]
+        kept[len(kept) // 2 :: 97] ^= 1
+        data[...] = kept
+    damaged = 0
+    for episode in Run(tmp_path / "run"):
+        for step in episode.source.checkpoint_steps():
+            with contextlib.suppress(TraceError):
+                episode.source.checkpoint(step)
+                continue
+            damaged += 1
+    assert damaged
 
 
 def test_the_table_has_a_row_per_rollout(tmp_path: Path) -> None:
