@@ -75,6 +75,7 @@ def compare(
         "schema": SCHEMA,
         "a": str(run_a.path),
         "b": str(run_b.path),
+        "unfinished": {side: run.unfinished for side, run in (("a", run_a), ("b", run_b)) if run.unfinished},
         "tasks": tasks,
         "tasks_left_out": sorted({o.task for side in sides for o in side} - set(tasks)),
         "comparisons": compared,

@@ -35,19 +35,26 @@ def evaluate(
     design = Paired if len(named) > 1 else MonteCarlo
     study = design(episodes=episodes, tasks=tasks, horizon=horizon)
     setting = Setting({world.name: world}, {world.name: list(named)}, seed)
-    study.size(setting)
+    size = study.size(setting)
     bound = {name: fit(policy, world.spec) for name, policy in named.items()}
-    store = MemoryStore() if path is None else _store(Path(path), world, bound, {"seed": seed, "horizon": horizon})
+    settings = {"seed": seed, "horizon": horizon}
+    store = MemoryStore() if path is None else _store(Path(path), world, bound, settings, size)
     with Engine({world.name: world}, {world.name: bound}, store) as engine:
-        return engine.run(study.protocol(setting))
+        found = engine.run(study.protocol(setting))
+        if path is not None:
+            folder.end(Path(path))
+    return found
 
 
-def _store(path: Path, world: World, policies: Mapping[str, Policy], config: Mapping[str, Any]) -> Store:
+def _store(
+    path: Path, world: World, policies: Mapping[str, Policy], config: Mapping[str, Any], size: int | None
+) -> Store:
     manifest = folder.Manifest(
         config=config,
         worlds={world.name: world.fingerprint},
         policies={world.name: {name: policy.fingerprint for name, policy in policies.items()}},
         conventions=declarations({world.name: world}, {world.name: policies}),
+        size=size,
     )
     if (path / "run.json").exists():
         lock, _ = folder.resume(path, manifest)

@@ -21,23 +21,38 @@ from simeval.trace import lock_folder
 
 @dataclass(frozen=True)
 class Manifest:
-    """What ``run.json`` records beside the environment: configuration, fingerprints by World and policy, and the
-    conventions that both declare (``simeval.matching.declarations``)."""
+    """What ``run.json`` records beside the environment: configuration, fingerprints by World and policy, the
+    conventions that both declare (``simeval.matching.declarations``), and how many rollouts the study asks for
+    (``Study.size``; none where that shows only as it runs)."""
 
     config: Mapping[str, Any]
     worlds: Mapping[str, str]
     policies: Mapping[str, Mapping[str, str]]
     conventions: Mapping[str, Any] = field(default_factory=dict)
+    size: int | None = None
 
     def session(self) -> dict[str, Any]:
-        """One stretch of writing: when, with which versions, on what."""
+        """One stretch of writing: when, with which versions, on what; ``ended`` once the study was gone through."""
         return {
-            "began": datetime.now(UTC).isoformat(timespec="seconds"),
+            "began": _now(),
             "versions": versions(),
             "hardware": hardware(),
             "git": git_commit(Path.cwd()),
             "config": dict(self.config),
+            "size": self.size,
+            "ended": None,
         }
+
+
+def end(folder: Path) -> None:
+    """Note in ``run.json`` that the study was gone through to its end; whoever calls it may write in the folder."""
+    info = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    info["sessions"][-1]["ended"] = _now()
+    write_json(folder / "run.json", info)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def create(folder: Path, manifest: Manifest) -> IO[bytes]:

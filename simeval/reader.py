@@ -155,6 +155,17 @@ class Run:
         return dict(self._dropped)
 
     @property
+    def unfinished(self) -> str | None:
+        """What there is of a study that was not gone through to its end, in words; none where it was, or where that was
+        not recorded."""
+        sessions = self.info.get("sessions", [])
+        if not sessions or sessions[-1].get("ended", "") is not None:
+            return None
+        size = sessions[-1].get("size")
+        settled = len(self) + len(self._dropped)
+        return f"{settled} of {size} rollouts" if isinstance(size, int) else f"{settled} rollouts"
+
+    @property
     def episodes(self) -> "pandas.DataFrame":
         """One row per requested rollout; ``status`` is ``done``, ``error``, ``dropped`` or ``pending``."""
         import pandas

@@ -32,9 +32,18 @@ def score(run: Run, confidence: float = 0.95) -> dict[str, Any]:
 
     Raises ``TraceError``, naming the episode, where trace arrays, attributes and index disagree.
     """
-    scores = scores_of(read_outcomes(run), run.path.name, confidence, run.conventions)
+    scores = run_scores(run, read_outcomes(run), confidence)
     write_json(run.path / "scores.json", scores)
     return scores
+
+
+def run_scores(run: Run, outcomes: Sequence[Outcome], confidence: float = 0.95) -> dict[str, Any]:
+    """The scores of a run with these outcomes; one that was not gone through to its end says so first of all."""
+    scores = scores_of(outcomes, run.path.name, confidence, run.conventions)
+    if not run.unfinished:
+        return scores
+    said = f"This run is not finished: {run.unfinished} are there; go on by run.dir={run.path} run.resume=true."
+    return {**scores, "headline": f"{said} {scores['headline']}", "unfinished": said}
 
 
 def scores_of(

@@ -197,6 +197,8 @@ def print_comparison(comparison: Mapping[str, Any], console: "Console | None" = 
         console.print(_kept_whole(text), style=style, highlight=False, markup=False)
 
     say(f"A = {comparison['a']}\nB = {comparison['b']}")
+    for side, there in comparison["unfinished"].items():
+        say(f"{side.upper()} is not finished: {there} are there; go on by run.dir={comparison[side]} run.resume=true.")
     single = [item for item in comparison["comparisons"] if item["place"] is None]
     if len(single) < len(comparison["comparisons"]):
         _print_matched(comparison, console, say)

@@ -1,12 +1,15 @@
 """The one-call way: paired, recorded, gone on with."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from simeval import Run, evaluate
+from simeval import PolicyStep, Run, evaluate
 from simeval.cli import main
+from simeval.compare import compare
 from simeval.errors import ConfigError, TraceError
+from simeval.score import score
 from simeval.testing import ToyExpert, ToyGaussian, ToySimulator, toy_policies
 
 
@@ -27,6 +30,36 @@ def test_calling_again_with_more_episodes_goes_on(tmp_path: Path) -> None:
     assert set(shards) < set((path / "traces").iterdir())
     with pytest.raises(TraceError, match="policy 'policy'"):
         evaluate(ToySimulator(), ToyGaussian(), episodes=2, path=path)
+
+
+class _Interrupted(ToyExpert):
+    """Stopped by its user, as it were, when it has acted so often."""
+
+    left = 60
+
+    def act(self, *args: Any) -> PolicyStep:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return super().act(*args)
+
+
+def test_an_interrupted_run_is_not_scored_as_if_it_were_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(ToySimulator(), _Interrupted(), episodes=20, tasks=["reach-left"], path=path)
+    run = Run(path)
+    assert 0 < len(run) < 20
+    assert run.unfinished == f"{len(run)} of 20 rollouts"
+    assert score(run)["headline"].startswith(f"This run is not finished: {len(run)} of 20 rollouts are there")
+    whole = tmp_path / "whole"
+    evaluate(ToySimulator(), ToyExpert(), episodes=20, tasks=["reach-left"], path=whole)
+    assert Run(whole).unfinished is None
+    assert "unfinished" not in score(Run(whole))
+    assert set(compare(run, Run(whole))["unfinished"]) == {"a"}
+    monkeypatch.setattr(_Interrupted, "left", 10**6)
+    evaluate(ToySimulator(), _Interrupted(), episodes=20, tasks=["reach-left"], path=path)
+    assert Run(path).unfinished is None
 
 
 def test_a_policy_is_known_by_its_parameters(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def run_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
         policies = build_policies(config, worlds)
         setting = Setting(worlds, {name: list(named) for name, named in policies.items()}, config.seed)
         size = study.size(setting)
-        path, lock = _prepare(config, worlds, policies)
+        path, lock = _prepare(config, worlds, policies, size)
         rates = {name: 1.0 / world.control_dt for name, world in worlds.items()}
         films = rates if config.record.images == "video" else None
         store = RunStore(path, retry_errors=config.run.retry_errors, lock=lock, films=films)
@@ -170,7 +170,7 @@ def _choices(config: DictConfig) -> dict[str, list[str]]:
 
 
 def _prepare(
-    config: DictConfig, worlds: Mapping[str, World], policies: Mapping[str, Mapping[str, Policy]]
+    config: DictConfig, worlds: Mapping[str, World], policies: Mapping[str, Mapping[str, Policy]], size: int | None
 ) -> tuple[Path, IO[bytes]]:
     """The run folder, made or opened, and the right to write in it; nothing is written before everything was built."""
     manifest = folder.Manifest(
@@ -184,6 +184,7 @@ def _prepare(
             for world, named in policies.items()
         },
         conventions=declarations(worlds, policies),
+        size=size,
     )
     if config.run.resume:
         path = Path(str(config.run.dir))
@@ -218,6 +219,7 @@ def _run(
             Engine(worlds, policies, store, keep=keep, on_episode=progress.episode) as engine,
         ):
             engine.run(protocol)
+            folder.end(path)
     except KeyboardInterrupt:
         print(
             f"\nsimeval: what had finished is in {path}: go on with `simeval run run.dir={path} run.resume=true`",

@@ -370,14 +370,17 @@ function drawFacts() {
 
 function drawDrops() {
   if (!scores.not_counted.length) {
-    $("drops").replaceChildren(html("p", { class: "note" }, "Every rollout that was requested is counted."));
+    $("drops").replaceChildren(html("p", { class: "note" }, scores.unfinished ?? "Every rollout that was requested is counted."));
     return;
   }
-  const most = 200;
+  const most = 200, by = new Map();
+  for (const row of scores.not_counted) by.set(row.reason, (by.get(row.reason) ?? 0) + 1);
+  const counts = [...by].map(([reason, n]) => `${n} ${reason}`).join(", ");
   const rows = scores.not_counted.slice(0, most).map((row) => html("tr", {}, html("td", {}, row.reason), html("td", {}, row.task), html("td", {}, row.arm), html("td", {}, row.detail),
     html("td", { class: "mono" }, byId.has(row.id) ? html("a", { href: `#episode=${row.id}`, onclick: (event) => { event.preventDefault(); open(row.id); } }, row.id) : row.id)));
   const head = html("tr", {}, ...["Reason", "Task", "Policy", "Detail", "Rollout"].map((name) => html("th", {}, name)));
-  $("drops").replaceChildren(html("div", { class: "table" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows))));
+  $("drops").replaceChildren(html("p", { class: "note" }, `${counts}.`), html("div", { class: "table" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows))));
+  if (scores.unfinished) $("drops").prepend(html("p", { class: "note" }, scores.unfinished));
   if (scores.not_counted.length > most) $("drops").append(html("p", { class: "note" }, `… and ${scores.not_counted.length - most} more, in scores.json.`));
 }
 

@@ -17,7 +17,7 @@ from simeval.matched_words import stories
 from simeval.outcomes import COUNTED, Outcome, read_outcomes
 from simeval.reader import Run
 from simeval.report.data import page_data
-from simeval.score import scores_of
+from simeval.score import run_scores
 from simeval.timing import binding, milliseconds
 from simeval.video import captioned, write_video
 
@@ -37,7 +37,7 @@ def report(run: Run, *, film: Film | None = None, embed_mib: float = EMBED_MIB) 
     episodes of the lowest and the highest return.
     """
     outcomes = read_outcomes(run)
-    scores = scores_of(outcomes, run.path.name, conventions=run.conventions)
+    scores = run_scores(run, outcomes)
     write_json(run.path / "scores.json", scores)
     if film is not None:
         _film_samples(run, outcomes, film)
