@@ -17,7 +17,7 @@ the next multiple of the dataset's attribute ``align``, and the rows up to there
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -38,7 +38,6 @@ SCHEMA = "simeval-trace/1"
 ALIGN = "align"
 """Attribute of an image dataset: the rows of one chunk, at a multiple of which every episode begins."""
 
-_TEXT = h5py.string_dtype()
 _NUMBERS = {"success": np.bool_, "length": np.int64, "return": np.float64}
 """The columns of the table that are not text."""
 _NESTED = h5p.create(h5p.LINK_CREATE)
@@ -72,6 +71,11 @@ def episode_row(rollout: Rollout, ending: Ending) -> dict[str, str | bool | int 
     }
 
 
+def _text(values: Iterable[str]) -> np.ndarray:
+    """Texts as bytes of one length, padded by NUL: HDF5 hangs on a damaged heap, where it keeps texts of any length."""
+    return np.array([value.encode() for value in values], dtype="S")
+
+
 def _storable(text: str) -> str:
     """Text as HDF5 can hold it: NUL and lone surrogates are escaped."""
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
@@ -89,9 +93,8 @@ def write_shard(path: Path, episodes: Sequence[Episode], run_id: str) -> list[Co
     for an episode whose arrays do not fit its length.
     """
     with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
-        file.attrs["schema"] = SCHEMA
-        file.attrs["noise_layout"] = NOISE_LAYOUT
-        file.attrs["run_id"] = run_id
+        for name, value in (("schema", SCHEMA), ("noise_layout", NOISE_LAYOUT), ("run_id", run_id)):
+            file.attrs[name] = np.bytes_(value.encode())
         contents = _write_episodes(file.id, episodes)
         file.flush()
         image = file.id.get_file_image()
@@ -110,7 +113,7 @@ def _write_episodes(file: h5g.GroupID, episodes: Sequence[Episode]) -> list[Cont
     for row, episode in enumerate(episodes):
         members.setdefault(layout_of(episode), []).append(row)
     table: dict[str, np.ndarray] = {
-        "id": np.array([episode.id for episode in episodes], dtype="S"),
+        "id": _text([episode.id for episode in episodes]),
         **{name: np.empty(len(episodes), np.int64) for name in ("layout", "action_row", "observation_row")},
     }
     if len(set(table["id"].tolist())) < len(episodes):
@@ -119,7 +122,8 @@ def _write_episodes(file: h5g.GroupID, episodes: Sequence[Episode]) -> list[Cont
         )
     rows = [episode_row(episode.rollout, episode.ending) for episode in episodes]
     for name in rows[0] if rows else ():
-        table[name] = np.array([row[name] for row in rows], dtype=_NUMBERS.get(name, _TEXT))
+        values = [row[name] for row in rows]
+        table[name] = np.array(values, _NUMBERS[name]) if name in _NUMBERS else _text(map(str, values))
     contents: list[dict[str, str]] = [{} for _ in episodes]
     for number, (layout, at) in enumerate(members.items()):
         table["layout"][at] = number
@@ -130,7 +134,7 @@ def _write_episodes(file: h5g.GroupID, episodes: Sequence[Episode]) -> list[Cont
             contents[row] = content
     for content, kept in zip(contents, _write_snapshots(file, episodes), strict=True):
         content.update(kept)
-    table["content"] = np.array([content_text(content) for content in contents], dtype=_TEXT)
+    table["content"] = _text(map(content_text, contents))
     for name, column in table.items():
         _write_array(file, f"episodes/{name}", column)
     return [*contents]
@@ -195,7 +199,9 @@ def _write_snapshots(file: h5g.GroupID, episodes: Sequence[Episode]) -> list[dic
 
 @cache
 def _kind(dtype: np.dtype, in_file: bool = True) -> h5t.TypeID:
-    """A dtype in the file, or in memory: the same but for text."""
+    """A dtype in the file, or in memory; text is UTF-8 in both."""
+    if dtype.kind == "S":
+        dtype = h5py.string_dtype("utf-8", dtype.itemsize)
     return h5t.py_create(dtype, logical=in_file)
 
 

@@ -224,6 +224,15 @@ def _datasets(file: h5f.FileID, prefix: str) -> Iterator[str]:
             yield from _datasets(file, name + "/")
 
 
+def _told(path: Path, file: h5py.File, name: str) -> Any:
+    """An attribute of the file; bytes as text."""
+    try:
+        value = file.attrs.get(name)
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        raise TraceError(f"{path}: its {name} cannot be read ({error}); the file is damaged") from None
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
 @contextlib.contextmanager
 def open_shard(path: Path, run_id: str | None = None) -> Iterator[Shard]:
     """A shard opened for reading; ``TraceError`` for a missing, truncated or foreign file, or one of another run."""
@@ -239,15 +248,16 @@ def open_shard(path: Path, run_id: str | None = None) -> Iterator[Shard]:
             "resume the run to make its episodes again"
         ) from None
     with file:
-        schema = file.attrs.get("schema")
+        attributes = {name: _told(path, file, name) for name in ("schema", "run_id", "noise_layout")}
+        schema = attributes["schema"]
         if schema != SCHEMA:
             raise TraceError(
                 f"{path} is not a {SCHEMA} trace (its schema is {schema!r}); other formats need `simeval import`"
             )
         for name, expected in (("run_id", run_id), ("noise_layout", NOISE_LAYOUT)):
-            if expected is not None and file.attrs.get(name) != expected:
+            if expected is not None and attributes[name] != expected:
                 raise TraceError(
-                    f"{path} has {name} {file.attrs.get(name)!r} where {expected!r} is expected: it belongs to another "
+                    f"{path} has {name} {attributes[name]!r} where {expected!r} is expected: it belongs to another "
                     "run or version; take it out of the folder"
                 )
         yield Shard(path, file)

@@ -396,3 +396,25 @@ def test_no_flipped_byte_of_an_episode_goes_unnoticed(filmed: Path) -> None:
         path.write_bytes(sound[:place] + bytes([sound[place] ^ 0x10]) + sound[place + 1 :])
         with pytest.raises(TraceError):
             score(Run(filmed))
+
+
+def test_nothing_is_kept_in_a_heap_on_whose_damage_hdf5_hangs(recorded: Path) -> None:
+    path, _, _ = _shard(recorded)
+    kinds = []
+    with h5py.File(path) as file:
+        file.visititems(lambda _, item: kinds.append(item.dtype.kind) if isinstance(item, h5py.Dataset) else None)
+        kinds += [file.attrs.get_id(name).dtype.kind for name in file.attrs]
+    assert "S" in kinds
+    assert "O" not in kinds
+
+
+def test_texts_of_any_length_as_they_were_kept_before_are_still_read(recorded: Path, copy: Path) -> None:
+    for path in (copy / "traces").glob("*.h5"):
+        with h5py.File(path, "r+") as file:
+            for name in ("schema", "run_id", "noise_layout"):
+                file.attrs[name] = file.attrs[name].decode()
+            for name in ("rollout", "ending", "content", "task", "instruction", "policy", "status"):
+                texts = [item.decode() for item in file["episodes"][name][...]]
+                del file["episodes"][name]
+                file["episodes"].create_dataset(name, data=texts, dtype=h5py.string_dtype())
+    assert {**score(Run(copy)), "run": ""} == {**score(Run(recorded)), "run": ""}

@@ -116,7 +116,7 @@ def test_any_hdf5_reader_sees_the_documented_layout(tmp_path: Path) -> None:
     (first, *_) = study(MemoryStore(), episodes=1, cameras=("top",))
     (shard,) = (tmp_path / "run" / "traces").glob("*.h5")
     with h5py.File(shard) as file:
-        assert file.attrs["schema"] == "simeval-trace/1"
+        assert file.attrs["schema"] == b"simeval-trace/1"
         table = {name: column[...] for name, column in file["episodes"].items()}
         row = table["id"].tolist().index(first.id.encode())
         columns = file[str(table["layout"][row])]
