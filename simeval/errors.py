@@ -4,6 +4,7 @@ Every error a user can cause is a :class:`SimevalError`; the command line prints
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -65,3 +66,11 @@ def unknown(kind: str, received: object, existing: Iterable[object]) -> ConfigEr
     hint = f"did you mean {', '.join(near)}? " if near else ""
     shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
     return ConfigError(f"unknown {kind} {str(received)!r}; {hint}available: {shown or 'none'}")
+
+
+def in_brief(report: str) -> str:
+    """The last line of a traceback, and where it was raised; of other texts the last line."""
+    lines = [line.strip() for line in report.strip().splitlines() if line.strip()]
+    places = re.findall(r'^ *File "([^"]+)", line (\d+)', report, re.MULTILINE)
+    said = lines[-1] if lines else ""
+    return f"{said} ({places[-1][0]}:{places[-1][1]})" if places else said

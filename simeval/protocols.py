@@ -12,6 +12,7 @@ from simeval.errors import ConfigError
 from simeval.noise import Key
 from simeval.perturbation import effect_of, split
 from simeval.schedule import Drop, Protocol, parallel_iter
+from simeval.settings import names
 from simeval.types import Perturbation, Rollout, Start
 from simeval.world import World
 
@@ -61,8 +62,8 @@ class Design(Study):
         check_whole("episodes", self.episodes, 1, "a study needs at least one episode per task")
         check_whole("snapshot_every", self.snapshot_every, 0, "0 keeps no checkpoints")
         check_truth("stop_on_success", self.stop_on_success)
-        if isinstance(self.tasks, str):
-            object.__setattr__(self, "tasks", (self.tasks,))
+        if self.tasks is not None:
+            object.__setattr__(self, "tasks", names("protocol.tasks", self.tasks))
         if self.tasks is not None and not self.tasks:
             raise ConfigError("protocol.tasks=[]: a study needs at least one task; null means all of the world's")
         if self.horizon is not None:

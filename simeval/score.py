@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from simeval.arms import Arm, condition_names, labels
+from simeval.errors import in_brief
 from simeval.folder import write_json
 from simeval.matched_analysis import matched_studies
 from simeval.matched_words import matched_headline
@@ -101,7 +102,7 @@ def scores_of(
         ],
         "timing": timings(outcomes, conventions or {}),
         "not_counted": [
-            {"id": o.id, "task": o.task, "arm": names[o.arm], "reason": o.status, "detail": _last_line(o.reason)}
+            {"id": o.id, "task": o.task, "arm": names[o.arm], "reason": o.status, "detail": in_brief(o.reason)}
             for o in outcomes
             if o.status != COUNTED
         ],
@@ -154,8 +155,3 @@ def _pairs(by_arm: dict[Arm, list[Outcome]], names: dict[Arm, str], confidence: 
         pair["p_holm"] = p
         pair["contested"] = contested(bounds_of(pair), p)
     return found
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else ""

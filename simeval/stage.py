@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from simeval.episode import ArraySource, Checkpoint, Ending, Episode
-from simeval.errors import ConfigError, HostError, LostError, MissingPackageError, UnsupportedError
+from simeval.errors import ConfigError, HostError, LostError, MissingPackageError, UnsupportedError, in_brief
 from simeval.guard import WorldGuard, cast_actions, check_rows, extras_of
 from simeval.lane import Lane, Program
 from simeval.latency import add
@@ -29,6 +29,7 @@ from simeval.policy import (
     stack_memory,
     take_memory,
 )
+from simeval.settings import whole
 from simeval.tape import Tape
 from simeval.types import Snapshot, TimeStep, is_picture
 from simeval.world import World, action_problems
@@ -62,6 +63,8 @@ class Stage:
     ):
         self.world = world
         self.policies = policies
+        for name, policy in policies.items():
+            whole(f"batch_size of policy {name!r}", policy.batch_size)
         self.steps = 0
         self._deliver = deliver
         self._queue: deque[Program] = deque()
@@ -111,8 +114,17 @@ class Stage:
 
     def _due(self, name: str, lanes: Sequence[Lane]) -> np.ndarray:
         memory = take_memory(self._memory[name], np.array([lane.slot for lane in lanes]))
-        due = self.policies[name].due(memory)
-        return np.ones(len(lanes), dtype=bool) if due is None else np.asarray(due, dtype=bool)
+        try:
+            due = self.policies[name].due(memory)
+            flags = np.ones(len(lanes), dtype=bool) if due is None else np.asarray(due)
+        except Exception as error:
+            raise self._broken(name, f"due(memory) raised {in_brief(traceback.format_exc())}") from error
+        if flags.dtype != bool or flags.shape != (len(lanes),):
+            raise self._broken(name, f"due(memory) is {flags.dtype}{list(flags.shape)}, expected bool[{len(lanes)}]")
+        return flags
+
+    def _broken(self, name: str, text: str) -> ConfigError:
+        return ConfigError(f"policy {name!r} breaks its contract (`simeval check policy=…` proves it): {text}")
 
     def _looks(self, lanes: Sequence[Lane]) -> list[bool]:
         """Whether what each lane observes after its next step is looked at, or recorded."""
@@ -226,8 +238,8 @@ class Stage:
             result = policy.act(observation, [lane.instruction for lane in lanes], memory, keys)
             action = np.asarray(result.action)
             took = time.perf_counter() - began
-            if action.shape != (len(lanes), *space.shape):
-                raise self._wrong_shape(name, action.shape, len(lanes))
+            if action.shape != (len(lanes), *space.shape) or action.dtype.kind not in "biuf":
+                raise self._wrong_form(name, action, len(lanes))
             check_rows(result.memory, len(lanes), "memory")
             put_memory(bank, slots, result.memory)
             extras = extras_of(result, len(lanes))
@@ -261,10 +273,10 @@ class Stage:
             self._tape.write(slots[rows], {"action": action[rows]})
             self._tape.write(slots[rows], {key: value[rows] for key, value in extras.items()}, "policy/")
 
-    def _wrong_shape(self, name: str, shape: tuple[int, ...], count: int) -> Exception:
+    def _wrong_form(self, name: str, action: np.ndarray, count: int) -> Exception:
         text = (
-            f"policy {name!r} gave actions of shape {shape} for {count} observations; world {self.world.name!r} "
-            f"expects {(count, *self.world.action_space.shape)}"
+            f"policy {name!r} gave actions of shape {action.shape} and dtype {action.dtype} for {count} observations; "
+            f"world {self.world.name!r} expects numbers of shape {(count, *self.world.action_space.shape)}"
         )
         # A policy that never acted rightly does not fit the World; one that did has made a mistake in an episode.
         return ValueError(text) if name in self._acted else ConfigError(text)

@@ -235,8 +235,52 @@ def test_a_bad_action_is_that_episodes_error_and_names_slot_and_step(value: floa
 
 def test_an_action_of_the_wrong_shape_stops_the_run() -> None:
     world = ToySimulator()
-    with pytest.raises(ConfigError, match=r"shape \(4, 1\).*expects \(4, 2\)"):
+    with pytest.raises(ConfigError, match=r"shape \(4, 1\).*shape \(4, 2\)"):
         result(world, roots(world, 2, ("wrong",)), {"wrong": Wrong(lambda action, _: action[:, :1])})
+
+
+@pytest.mark.parametrize("dtype", [object, str, complex])
+def test_actions_that_are_no_real_numbers_are_the_policys_error(dtype: type) -> None:
+    world = ToySimulator(num_slots=4)
+    with pytest.raises(ConfigError, match=r"policy 'wrong' gave actions of .* dtype .* expects numbers"):
+        result(world, roots(world, 2, ("wrong",)), {"wrong": Wrong(lambda action, _: action.astype(dtype))})
+
+    def spoil(action: np.ndarray, instruction: Sequence[str]) -> np.ndarray:
+        return action.astype(dtype) if spoiled and "left" in instruction[0] else action
+
+    spoiled = False
+
+    def later(action: np.ndarray, instruction: Sequence[str]) -> np.ndarray:
+        nonlocal spoiled
+        given = spoil(action, instruction)
+        spoiled = True
+        return given
+
+    episodes = result(world, roots(world, 2, ("wrong",)), {"wrong": Wrong(later)})
+    assert {e.status for e in episodes} == {"error", "done"}
+    assert all("expects numbers" in e.error and e.ending.blame == "policy" for e in episodes if e.status == "error")
+
+
+@pytest.mark.parametrize(
+    ("due", "named"),
+    [
+        (lambda memory: 1 / 0, "due\\(memory\\) raised ZeroDivisionError: division by zero .*test_rollout.py:"),
+        (lambda memory: np.ones(9, bool), "bool\\[9\\], expected bool\\[4\\]"),
+        (lambda memory: ["yes"] * 4, "expected bool\\[4\\]"),
+    ],
+)
+def test_a_policy_that_misstates_when_it_is_due_is_named(due: Any, named: str) -> None:
+    world, policy = ToySimulator(num_slots=4), Wrong(lambda action, _: action)
+    policy.due, policy.batch_size = due, 4  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match=f"policy 'wrong' breaks its contract.*{named}"):
+        result(world, roots(world, 2, ("wrong",)), {"wrong": policy})
+
+
+def test_a_batch_size_is_a_whole_number() -> None:
+    world, policy = ToySimulator(), Wrong(lambda action, _: action)
+    policy.batch_size = "all"  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match="batch_size of policy 'wrong' is a whole number of at least 1"):
+        result(world, roots(world, 1, ("wrong",)), {"wrong": policy})
 
 
 def test_a_policy_that_raises_for_one_episode_spoils_only_that_one() -> None:

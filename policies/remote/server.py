@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from policies.remote.links import Disconnected, Link, RestLink, ServerError, WebsocketLink, api_key
+from simeval.errors import ConfigError
 from simeval.noise import StepKey
 from simeval.settings import positive, whole
 
@@ -54,6 +55,8 @@ class Server:
         api_key_env: str | None,
     ) -> "Server":
         """A server whose links are ``link(url, timeout, key)``; ``ServerError`` where there is none."""
+        if not isinstance(url, str):
+            raise ConfigError(f"policy.url is an address such as ws://localhost:8000; received {url!r}")
         seconds = positive("timeout", timeout)
 
         def connect() -> Link:

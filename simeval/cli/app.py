@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import os
 import signal
 import sys
 import threading
@@ -21,6 +22,9 @@ _LATER = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started it
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     parser = _parser()
     given, rest = parser.parse_known_args(arguments)
     if rest and (

@@ -142,9 +142,12 @@ def _show(title: str, checks: Sequence[Check]) -> int:
     table.add_column("detail", overflow="fold")
     table.add_column("s", justify="right")
     for check in checks:
-        mark = "[green]✓[/green]" if check.passed else "[red]✗[/red]"
+        mark = "[green]✓[/green]" if check.passed else "[red]✗[/red]" if check.tried else "–"
         table.add_row(mark, escape(check.name), escape(check.detail), f"{check.seconds:.1f}")
     Console().print(table)
     failed = [check for check in checks if not check.passed]
-    print(f"{len(checks) - len(failed)} of {len(checks)} checks hold")
+    untried = sum(not check.tried for check in failed)
+    print(
+        f"{len(checks) - len(failed)} of {len(checks)} checks hold" + (f", {untried} were not run" if untried else "")
+    )
     return len(failed)

@@ -42,7 +42,26 @@ def compose_config(name: str, overrides: Sequence[str], config_dir: str | None =
             config = compose(name, expanded)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise _translate(error, name, expanded, config_dir) from None
+    _check_sections(name, config)
     return config
+
+
+def _check_sections(name: str, config: DictConfig) -> None:
+    """Raise ``ConfigError`` unless the sections of ``configs/<name>.yaml`` are there, with settings that resolve."""
+    base = OmegaConf.create(resources.files("configs").joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
+    for key in base:
+        wanted, found = (OmegaConf.to_container(item, resolve=False).get(key) for item in (base, config))
+        if not isinstance(wanted, dict) or not wanted:
+            continue
+        listed = ", ".join(f"{key}.{setting}" for setting in wanted)
+        if not isinstance(found, dict):
+            raise ConfigError(f"{key}={found}: {key} is a section, whose settings are {listed}; set these")
+        if dropped := [f"{key}.{setting}" for setting in wanted if setting not in found]:
+            raise ConfigError(f"{', '.join(dropped)} cannot be dropped; set {dropped[0]}=… instead")
+        try:
+            OmegaConf.to_container(config[key], resolve=True)
+        except OmegaConfBaseException as error:
+            raise ConfigError(f"{key}: {' '.join(str(error).split())}") from None
 
 
 def own_modules(config_dir: str) -> Path:
@@ -100,7 +119,7 @@ def _translate(error: Exception, name: str, overrides: Sequence[str], config_dir
         own = "" if config_dir is not None else "; a file of your own is found with --config-dir FOLDER"
         return ConfigError(f"{unknown(group or 'configuration', option, options_of(group, config_dir))}{own}")
     setting = re.search(r"Could not override '([^']+)'", text)
-    if setting:
+    if setting and any(part.lstrip("+~").startswith(setting.group(1)) for part in overrides):
         return unknown_setting(_composed_groups(name, overrides, setting.group(1)), setting.group(1))
     return ConfigError(f"{text} (settings are SETTING=VALUE)")
 

@@ -18,6 +18,7 @@ from simeval.export import export
 from simeval.reader import Run
 from simeval.report import report
 from simeval.score import score
+from simeval.settings import whole
 from simeval.shard_reader import open_shard
 from simeval.tables import print_comparison, print_table
 from simeval.world import World
@@ -58,6 +59,7 @@ def report_command(path: Path, videos: int, audit: bool = False, config_dir: str
 
     ``config_dir`` is the one that the run was made with: its World may be a module beside it.
     """
+    whole("--videos", videos, 0)
     if config_dir is not None:
         own_modules(config_dir)
     run = Run(path)

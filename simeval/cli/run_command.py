@@ -34,7 +34,7 @@ from simeval.cli.compose import (
 )
 from simeval.cli.present import present
 from simeval.cli.progress import RunProgress
-from simeval.errors import ConfigError, SimevalError, unknown
+from simeval.errors import ConfigError, SimevalError, in_brief, unknown
 from simeval.matching import declarations
 from simeval.policy import Policy
 from simeval.protocols import Setting
@@ -80,6 +80,10 @@ def _check(config: DictConfig) -> None:
     for key in ("run.resume", "run.retry_errors", "record.signals"):
         if not isinstance(OmegaConf.select(config, key), bool):
             raise ConfigError(f"{key}={OmegaConf.select(config, key)}: expected true or false")
+    for key in ("run.dir", "run.name"):
+        value = OmegaConf.select(config, key)
+        if value is not None and (OmegaConf.is_config(value) or isinstance(value, bool) or not str(value).strip()):
+            raise ConfigError(f"{key}={value}: expected the name of a folder")
     name = config.run.name
     if name is not None and (not str(name) or "/" in str(name) or str(name).startswith(".")):
         raise ConfigError(f"run.name={name}: a name without slashes; say where the run goes by run.dir")
@@ -240,8 +244,7 @@ def _verdict(path: Path) -> int:
     if errors.empty:
         return 0
     first = errors.iloc[0]
-    reason = [line for line in first["error"].strip().splitlines() if line.strip()][-1].strip()
-    where = f"the first: {reason} ({first['id']} in {path})"
+    where = f"the first: {in_brief(first['error'])} ({first['id']} in {path})"
     done = table[table["status"] == "done"]
     lost = sorted(
         set(zip(errors["world"], errors["policy"], strict=True)) - set(zip(done["world"], done["policy"], strict=True))

@@ -19,7 +19,8 @@ def serve_command(overrides: Sequence[str], config_dir: str | None = None) -> in
     config = compose_config("serve", overrides, config_dir)
     settings = resolved(config.serve)
     server_of(settings["dialect"])
-    whole("serve.port", settings["port"], 0)
+    if whole("serve.port", settings["port"], 0) > 65535:
+        raise ConfigError(f"serve.port is at most 65535 (0: any that is free); received {settings['port']}")
     whole("serve.max_batch", settings["max_batch"])
     wait_s = 0.0 if settings["wait_ms"] == 0 else positive("serve.wait_ms", settings["wait_ms"]) / 1e3
     variable = settings["api_key_env"]

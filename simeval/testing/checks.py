@@ -19,16 +19,21 @@ from simeval.world import World
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One sentence about a World or Policy, whether it holds, and what was seen."""
+    """One sentence about a World or Policy, whether it holds, and what was seen; not ``tried``, it is open."""
 
     name: str
     passed: bool
     detail: str
     seconds: float
+    tried: bool = True
 
 
 class Violation(Exception):
     """A check's sentence does not hold; the message says what was seen instead."""
+
+
+class NotTried(Violation):
+    """A check has nothing to look at, since an earlier one found nothing; the message says which."""
 
 
 def assert_conforms(checks: Iterable[Check]) -> None:
@@ -45,14 +50,16 @@ def sentence(check: Callable[..., str]) -> str:
 
 def run_check(name: str, body: Callable[[], str]) -> Check:
     """Run one check; whatever it raises is its failure, in one line."""
-    began = time.perf_counter()
+    began, tried = time.perf_counter(), True
     try:
         passed, detail = True, body()
+    except NotTried as nothing:
+        passed, detail, tried = False, str(nothing), False
     except Violation as violation:
         passed, detail = False, str(violation)
     except Exception as error:
         passed, detail = False, f"raised {type(error).__name__}: {error}"
-    return Check(name, passed, detail, time.perf_counter() - began)
+    return Check(name, passed, detail, time.perf_counter() - began, tried)
 
 
 Row = dict[str, np.ndarray]

@@ -18,6 +18,7 @@ from simeval.rollout import run
 from simeval.testing.bench import WorldFactory
 from simeval.testing.checks import (
     Check,
+    NotTried,
     Violation,
     global_generators,
     require_equal,
@@ -309,7 +310,7 @@ POLICY_CHECKS: tuple[str, ...] = (sentence(fits_world), _ACTS, *(sentence(check)
 
 
 def _not_run() -> str:
-    raise Violation("not run, since it does not act")
+    raise NotTried("not run, since it does not act")
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from simeval.testing import world_exactness as exactness
 from simeval.testing import world_interface as interface
 from simeval.testing import world_process as process
 from simeval.testing.bench import Bench, WorldFactory
-from simeval.testing.checks import Check, Violation, run_check, sentence
+from simeval.testing.checks import Check, NotTried, run_check, sentence
 from simeval.testing.process import stop_script
 from simeval.testing.world_perturbations import perturbations_act, perturbations_end
 from simeval.types import Perturbation
@@ -83,4 +83,4 @@ def default_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
 
 
 def _not_run() -> str:
-    raise Violation("not run, since no episode could be recorded")
+    raise NotTried("not run, since no episode could be recorded")
