@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simeval.errors import ConfigError, MissingPackageError
+from simeval.errors import InstructionError, MissingPackageError
 from simeval.noise import StepKey
 from simeval.policy import Memory, Policy, PolicyStep
 from simeval.types import Observation
@@ -21,7 +21,7 @@ class MetaWorldExpert(Policy):
     """The package's expert for the task that the instruction names; it reads ``state`` [n, 39] and remembers nothing.
 
     Actions [n, 4] float32 are clipped to -1..1, as the package's environments do. An instruction that is no task's
-    sentence raises ``ConfigError`` with the nearest one.
+    sentence raises ``InstructionError`` with the nearest one.
     """
 
     observation_keys = ("state",)
@@ -51,7 +51,7 @@ class MetaWorldExpert(Policy):
         expert = self._experts.get(sentence)
         if expert is None:
             near = difflib.get_close_matches(sentence, self._experts, n=1, cutoff=0.0)[0]
-            raise ConfigError(f"no Meta-World expert for the instruction {sentence!r}; the nearest is {near!r}")
+            raise InstructionError(f"no Meta-World expert for the instruction {sentence!r}; the nearest is {near!r}")
         return expert
 
 

@@ -20,6 +20,10 @@ class ActionError(SimevalError):
     """An action of the wrong shape, not finite, or outside the action space."""
 
 
+class InstructionError(SimevalError):
+    """An instruction that a policy cannot read; its episode ends in an error of the policy's."""
+
+
 class SnapshotError(SimevalError):
     """A snapshot that does not belong to this World, version or task."""
 

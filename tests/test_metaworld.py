@@ -11,7 +11,7 @@ from long_forks import differences, expert_choice
 
 from envs.metaworld import CAMERAS, MetaWorld, instructions
 from policies.metaworld import MetaWorldExpert
-from simeval.errors import ConfigError, MissingPackageError
+from simeval.errors import ConfigError, InstructionError, MissingPackageError
 from simeval.noise import Key
 from simeval.protocols import together
 from simeval.rollout import run
@@ -186,7 +186,7 @@ def test_every_task_of_the_package_has_its_own_instruction():
 
 
 def test_an_unknown_instruction_is_answered_with_the_nearest_one():
-    with pytest.raises(ConfigError, match=r"nearest is 'Push the open door shut\.'"):
+    with pytest.raises(InstructionError, match=r"nearest is 'Push the open door shut\.'"):
         MetaWorldExpert().act({"state": np.zeros((1, 39))}, ["push open doors shut"], {}, keys(0))
 
 

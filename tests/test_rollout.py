@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simeval.episode import Episode
-from simeval.errors import ConfigError, UnsupportedError
+from simeval.errors import ConfigError, InstructionError, UnsupportedError
 from simeval.noise import StepKey
 from simeval.policy import Memory, Policy, PolicyStep
 from simeval.protocols import MonteCarlo, Paired, Setting, together
@@ -293,6 +293,18 @@ def test_a_policy_that_raises_for_one_episode_spoils_only_that_one() -> None:
     episodes = result(world, roots(world, 2, ("wrong",)), {"wrong": Wrong(spoil)})
     assert {(e.status, "left" in e.rollout.start.instruction) for e in episodes} == {("error", True), ("done", False)}
     assert all("cannot go left" in e.error for e in episodes if e.status == "error")
+
+
+def test_an_instruction_that_a_policy_cannot_read_is_that_episodes_error() -> None:
+    def spoil(action: np.ndarray, instruction: Sequence[str]) -> np.ndarray:
+        if any("left" in text for text in instruction):
+            raise InstructionError("cannot read 'left'")
+        return action
+
+    world = ToySimulator(num_slots=4)
+    episodes = result(world, roots(world, 2, ("wrong",)), {"wrong": Wrong(spoil)})
+    assert {(e.status, "left" in e.rollout.start.instruction) for e in episodes} == {("error", True), ("done", False)}
+    assert {e.ending.blame for e in episodes if e.status == "error"} == {"policy"}
 
 
 def test_missing_observation_keys_and_unknown_names_are_refused_before_anything_runs() -> None:

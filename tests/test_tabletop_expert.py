@@ -9,7 +9,7 @@ from policies.tabletop import TabletopExpert
 from policies.tabletop.language import parse
 from policies.tabletop.scene import Scene
 from simeval import Episode, Rollout, run, together
-from simeval.errors import ConfigError
+from simeval.errors import InstructionError
 from simeval.noise import Key
 from simeval.testing import assert_conforms, check_policy
 from simeval.types import Start
@@ -104,7 +104,7 @@ def test_every_sentence_is_read_as_the_goal_that_was_drawn(world):
 
 
 def test_a_sentence_outside_the_grammar_is_refused(world):
-    with pytest.raises(ConfigError, match="cannot read the instruction 'fold the towel'"):
+    with pytest.raises(InstructionError, match="cannot read the instruction 'fold the towel'"):
         parse("fold the towel")
 
 

@@ -17,7 +17,7 @@ from policies.learned.chunks import NetworkChunks
 from policies.learned.features import Batch, Features, Inputs, Normaliser
 from policies.learned.words import UNKNOWN, Vocabulary
 from policies.vla import VisionLanguageAction
-from simeval.errors import ConfigError
+from simeval.errors import ConfigError, InstructionError
 from simeval.noise import Key, StepKey
 from simeval.types import WorldSpec
 
@@ -300,9 +300,9 @@ def test_words_are_read_without_case_and_punctuation() -> None:
     longer = " ".join(["word"] * vocabulary.length)
     assert vocabulary.encode([longer]).shape == (1, vocabulary.length)
     assert vocabulary.length > 2 * max(len(sentence.split()) for sentence in SENTENCES)
-    with pytest.raises(ConfigError, match=f"reads 1 to {vocabulary.length}"):
+    with pytest.raises(InstructionError, match=f"reads 1 to {vocabulary.length}"):
         vocabulary.encode([longer + " more"])
-    with pytest.raises(ConfigError, match="0 words"):
+    with pytest.raises(InstructionError, match="0 words"):
         vocabulary.encode(["…"])
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from simeval.errors import ConfigError
+from simeval.errors import InstructionError
 
 PADDING, UNKNOWN = 0, 1
 _ROOM = 12
@@ -37,12 +37,12 @@ class Vocabulary:
         return len(self.words) + UNKNOWN + 1
 
     def encode(self, sentences: Sequence[str]) -> torch.Tensor:
-        """Numbers of the words [n, length], int64; ``ConfigError`` for a sentence that is too long or says nothing."""
+        """Numbers of the words [n, length], int64; ``InstructionError`` for a sentence too long, or without words."""
         rows = torch.zeros(len(sentences), self.length, dtype=torch.int64)
         for row, sentence in enumerate(sentences):
             words = words_of(sentence)
             if not 0 < len(words) <= self.length:
-                raise ConfigError(
+                raise InstructionError(
                     f"the instruction {sentence!r} has {len(words)} words; this policy reads 1 to {self.length}"
                 )
             rows[row, : len(words)] = torch.tensor([self._numbers.get(word, UNKNOWN) for word in words])

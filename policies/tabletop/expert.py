@@ -30,7 +30,7 @@ class TabletopExpert(Policy):
     """Solves every tabletop task from the privileged state and the sentence (``docs/tabletop.md`` has its figures).
 
     It does what the sentence says. A sentence about a thing that is not in the scene leaves it waiting; one outside the
-    grammar raises ``ConfigError``.
+    grammar raises ``InstructionError``.
     """
 
     observation_keys = ("state",)

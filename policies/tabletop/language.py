@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from policies.tabletop.scene import Scene, shared
-from simeval.errors import ConfigError
+from simeval.errors import InstructionError
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Sentence:
 
 @lru_cache(maxsize=4096)
 def parse(instruction: str) -> Sentence:
-    """What ``instruction`` asks for; ``ConfigError`` if it is no sentence of the tabletop's grammar."""
+    """What ``instruction`` asks for; ``InstructionError`` if it is no sentence of the tabletop's grammar."""
     for task, pattern in _patterns():
         match = pattern.fullmatch(instruction)
         if match:
@@ -50,7 +50,7 @@ def parse(instruction: str) -> Sentence:
                     words.setdefault(role, {})[word[0]] = _shape_names().get(value, value)
             return Sentence(task, tuple(Reference(role, **said) for role, said in words.items()))
     examples = "; ".join(templates[0] for templates in list(shared("grammar.json")["templates"].values())[:4])
-    raise ConfigError(
+    raise InstructionError(
         f"the tabletop expert cannot read the instruction {instruction!r}; it knows sentences such as: {examples} "
         "(assets/tabletop/grammar.json)"
     )
