@@ -1,6 +1,8 @@
 """``simeval check``: the conformance suite on any configured World or Policy, in a table."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import resources
 from typing import Any
@@ -54,13 +56,17 @@ def check_command(
                 make_policy = partial(_policy_of, policy_entry, entry, policy_name)
                 _show_conventions(policy_name, name, make_policy, make_world)
                 chosen = None if tasks is None else _title_and_tasks(name, make_world, tasks)[1]
-                checks = check_policy(make_policy, make_world, tasks=chosen)
+                with _progress() as progress:
+                    checks = check_policy(make_policy, make_world, tasks=chosen, progress=progress)
                 failed += _show(f"policy {policy_name} in world {name}", checks)
         else:
             expert = None if entry.get("expert") is None else partial(build_policy, entry["expert"], entry, "expert")
             title, chosen = _title_and_tasks(name, make_world, tasks)
             drawn = _drawn(config.get(AXES))
-            checks = check_world(make_world, tasks=chosen, steps=steps, policy=expert, perturbations=drawn)
+            with _progress() as progress:
+                checks = check_world(
+                    make_world, tasks=chosen, steps=steps, policy=expert, perturbations=drawn, progress=progress
+                )
             failed += _show(title, checks)
             broken = tuple(check for check in checks if not check.passed and check.name in CERTIFYING)
             if broken or not checks[0].passed:
@@ -68,6 +74,17 @@ def check_command(
             else:
                 print(certificate(make_world, chosen, steps))
     return 1 if failed else 0
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Shows on a terminal what is being checked."""
+    console = Console(stderr=True)
+    if not sys.stderr.isatty():
+        yield lambda name: None
+        return
+    with console.status("building the world") as status:
+        yield lambda name: status.update(escape(name))
 
 
 def _drawn(chosen: DictConfig | None) -> list[Perturbation]:

@@ -48,8 +48,10 @@ def sentence(check: Callable[..., str]) -> str:
     return (check.__doc__ or check.__name__).splitlines()[0].rstrip(".")
 
 
-def run_check(name: str, body: Callable[[], str]) -> Check:
-    """Run one check; whatever it raises is its failure, in one line."""
+def run_check(name: str, body: Callable[[], str], progress: Callable[[str], None] | None = None) -> Check:
+    """Run one check; whatever it raises is its failure, in one line. ``progress`` is told its name before."""
+    if progress is not None:
+        progress(name)
     began, tried = time.perf_counter(), True
     try:
         passed, detail = True, body()

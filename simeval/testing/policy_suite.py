@@ -44,20 +44,22 @@ def check_policy(
     tasks: Sequence[str] | None = None,
     steps: int = 40,
     seed: int = 0,
+    progress: Callable[[str], None] | None = None,
 ) -> list[Check]:
     """Prove a Policy on the observations that it meets in a World, for ``steps`` steps of four episodes.
 
-    The episodes go through ``tasks`` (default: the World's) in turn. A third party's whole test is
+    The episodes go through ``tasks`` (default: the World's) in turn; ``progress`` is told each sentence before it is
+    tried. A third party's whole test is
     ``assert_conforms(check_policy(MyPolicy, MyWorld))``.
     """
     world = world_factory(_BATCH)
     policy = factory()
     try:
         bench = PolicyBench(factory, policy, world, world.tasks if tasks is None else tuple(tasks), steps, seed)
-        binds = run_check(sentence(fits_world), partial(fits_world, bench))
-        acts = run_check(_ACTS, bench.record_all if binds.passed else _not_run)
-        bodies = [partial(check, bench) if acts.passed else _not_run for check in _CHECKS]
-        return [binds, acts, *(run_check(sentence(c), body) for c, body in zip(_CHECKS, bodies, strict=True))]
+        binds = run_check(sentence(fits_world), partial(fits_world, bench), progress)
+        acts = run_check(_ACTS, bench.record_all if binds.passed else _not_run, progress)
+        bodies = {sentence(check): partial(check, bench) if acts.passed else _not_run for check in _CHECKS}
+        return [binds, acts, *(run_check(name, body, progress) for name, body in bodies.items())]
     finally:
         policy.close()
         world.close()

@@ -53,6 +53,7 @@ def check_world(
     policy: Callable[[], Policy] | None = None,
     perturbations: Sequence[Perturbation] = (),
     only: Collection[str] = WORLD_CHECKS,
+    progress: Callable[[str], None] | None = None,
 ) -> list[Check]:
     """Prove a World: every sentence of the suite, on episodes of random actions of some of its tasks.
 
@@ -60,8 +61,8 @@ def check_world(
     episodes where one ends sooner. Random actions seldom reach a goal: with ``policy``, every sentence is also proved
     on an episode of each task under ``policy()``, through the goal and ten steps beyond. ``perturbations`` are those to
     try of the axes that the World applies itself; of others, strong ones of the axes in docs/perturbations.md, and of a
-    World's own, levels 2 and 0.5 without parameters. ``only`` picks some of the sentences. A third party's whole test
-    is ``assert_conforms(check_world(MyWorld))``.
+    World's own, levels 2 and 0.5 without parameters. ``only`` picks some of the sentences; ``progress`` is told
+    each before it is tried. A third party's whole test is ``assert_conforms(check_world(MyWorld))``.
     """
     stop_script()
     world = factory(3)
@@ -70,9 +71,9 @@ def check_world(
         for task in chosen:
             world.check_task(task)
         bench = Bench(factory, world, chosen, steps, seed, policy, perturbations)
-        first = run_check(_RUNS, bench.record_all)
+        first = run_check(_RUNS, bench.record_all, progress)
         bodies = {sentence(check): partial(check, bench) if first.passed else _not_run for check in _CHECKS}
-        return [first, *(run_check(name, body) for name, body in bodies.items() if name in only)]
+        return [first, *(run_check(name, body, progress) for name, body in bodies.items() if name in only)]
     finally:
         world.close()
 
