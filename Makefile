@@ -9,12 +9,13 @@ LEROBOT_VENV ?= .venv-lerobot
 
 .PHONY: install libero lerobot demo test test-slow test-libero test-lerobot check format benchmark clean
 
+# compat: a path entry, not an import hook, which a folder named simeval in the working directory would hide.
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "simeval needs Python >= 3.11; this is " + sys.version.split()[0] + ". Use: make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[dev]'
 	touch $@
 
 # LIBERO's packages clash with the others: an interpreter of its own, in which its Worlds are hosted (docs/libero.md).

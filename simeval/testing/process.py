@@ -51,7 +51,9 @@ def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
         )
         if done.returncode or not result.exists():
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise Violation(f"in a fresh process: {lines[-1]}")
+            kind = lines[-1].partition(":")[0]
+            failed = "it could not be begun" if kind in ("ImportError", "ModuleNotFoundError") else "it broke"
+            raise Violation(f"in a fresh process {failed}: {lines[-1]}")
         return pickle.loads(result.read_bytes())
 
 
