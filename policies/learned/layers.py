@@ -15,6 +15,10 @@ POINTERS = 8
 """Pointers of a camera."""
 _SHARPNESS = 100.0
 """Of their attention: what an optimiser's first steps on a query are worth."""
+_NEIGHBOURS = 5.0
+"""The same of what a word's neighbours say of its weight."""
+_STRIKING = 8.0
+"""How much colour, in place of grey, draws attention before anything is learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +94,28 @@ class Codes(nn.Module):
 class Pointers(nn.Module):
     """What a sentence has each of ``count`` pointers look for, as the sum of what its words have it look for.
 
-    A word speaks for itself, from the first step of the training; its context only says how much it counts for a
-    pointer, so that one may look for the thing that is moved and another for its goal.
+    A word speaks for itself, from the first step of the training; its neighbours and its context only say how much it
+    counts for a pointer, so that one may look for the thing that is moved and another for its goal: which of two
+    colours is the cube's stands beside it.
     """
 
     def __init__(self, words: int, dim: int, count: int, length: int):
         super().__init__()
         self.shape = (count, length)
         self.sought = nn.Embedding(words, count * length)
+        self.before, self.after = nn.Embedding(words, count), nn.Embedding(words, count)
         self.weight = nn.Linear(dim, count)
         nn.init.zeros_(self.sought.weight)
+        nn.init.zeros_(self.before.weight)
+        nn.init.zeros_(self.after.weight)
         nn.init.zeros_(self.weight.weight)
         nn.init.zeros_(self.weight.bias)
 
     def forward(self, tokens: torch.Tensor, words: torch.Tensor, shown: torch.Tensor) -> torch.Tensor:
         """Queries [n, count, length] for ``tokens`` [n, W], ``words`` [n, W, dim] in context, ``shown`` [n, W, 1]."""
-        weight = 2 * torch.sigmoid(self.weight(words).float()) * shown.float()
+        before, after = functional.pad(tokens[:, :-1], (1, 0)), functional.pad(tokens[:, 1:], (0, 1))
+        beside = self.before(before).float() + self.after(after).float()
+        weight = 2 * torch.sigmoid(self.weight(words).float() + _NEIGHBOURS * beside) * shown.float()
         sought = self.sought(tokens).unflatten(-1, self.shape).float()
         return (weight[..., None] * sought).sum(1)
 
@@ -117,6 +127,8 @@ class Eye(nn.Module):
     more finely than patches do; its token also says what is seen there, so that a word can find its thing by attention.
     A pointer is where the sentence has it look: an attention to the picture, whose keys are codes of colour and place.
     Learned features are no keys: with them it finds the hand, which tells where it goes, before it finds what is named.
+    What stands out by its colour draws it from the start: were all places alike, a cube would be one in hundreds, too
+    little for its word to find it by.
     What it looks for is learned from the places alone that are returned: the noise in the gradient of all that is done
     with its token would drown it.
     """
@@ -135,6 +147,7 @@ class Eye(nn.Module):
         self.colours, self.places = Codes(3, 5), Codes(2, 6)
         self.pointers = Pointers(words, dim, POINTERS, len(self.colours) + len(self.places))
         self.from_pointers = nn.Linear(there, dim)
+        self.striking = nn.Parameter(torch.tensor(_STRIKING))
         with torch.no_grad():
             zeros = torch.zeros(1, dim)
             fine = self.fine(self.stem(torch.zeros(1, 3, side, side)), zeros)
@@ -165,7 +178,8 @@ class Eye(nn.Module):
         sizes = [key.shape[1] for key in keys]
         sought = self.pointers(sentence.tokens, sentence.words, sentence.shown).split(sizes, -1)
         likeness = sum(query @ key.flatten(2) for query, key in zip(sought, keys, strict=True))
-        pointing = (_SHARPNESS * likeness).softmax(-1)
+        striking = self.striking * (colour.amax(1) - colour.amin(1)).flatten(1)[:, None].float()
+        pointing = (_SHARPNESS * likeness + striking).softmax(-1)
         pointed = self.from_pointers(pointing.detach() @ there)
         tokens = torch.cat([patches, self.from_keypoints(attention @ there), pointed], 1)
         return tokens + self.place, (pointing @ there[..., :2]).flatten(1)
