@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from learning.layers import Block, Context, Readout
 from policies.learned.checkpoint import register
 from policies.learned.features import Batch, Features, Inputs
-from policies.learned.layers import Block, Context, Readout
 from policies.learned.network import ChunkNetwork, Predicted
 from policies.learned.observer import Observed, Observer, Reader
 from policies.learned.words import Vocabulary

@@ -13,9 +13,9 @@ from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from torch import nn
 from torch.nn import functional
 
+from learning.layers import sinusoids
 from policies.learned.checkpoint import register
 from policies.learned.features import Batch, Features, Inputs
-from policies.learned.layers import sinusoids
 from policies.learned.network import ChunkNetwork, Predicted
 from policies.learned.observer import Observed, Observer
 from policies.learned.words import Vocabulary

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from learning.layers import Block, Context, Readout, sinusoids
 from policies.learned.checkpoint import register
 from policies.learned.features import Batch, Features, Inputs
-from policies.learned.layers import Block, Context, Readout, sinusoids
 from policies.learned.network import ChunkNetwork, Predicted
 from policies.learned.observer import Observed, Observer, Reader
 from policies.learned.words import Vocabulary

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simeval.policy import Policy
 from simeval.reader import Run
+from simeval.types import WorldSpec
 
 Log = Callable[[int, Mapping[str, float]], None]
 """Told a step of a training, counted from 1, and what was measured at it."""
@@ -22,14 +23,14 @@ class Trainer(ABC):
         self,
         runs: Sequence[Run],
         folder: Path,
-        control_dt: float,
+        spec: WorldSpec,
         log: Log,
         resume: bool = False,
         judge: Callable[[Path], Mapping[str, float]] | None = None,
     ) -> None:
         """Learn from ``runs`` into ``folder``, or go on with what is there.
 
-        ``control_dt`` [s] is that of the runs' World; ``judge`` is given every checkpoint as it is saved, and what it
+        ``spec`` is that of the runs' World; ``judge`` is given every checkpoint as it is saved, and what it
         finds is logged.
         """
 

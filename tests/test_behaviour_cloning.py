@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from policies.learned.behaviour_cloning import BehaviourCloning, Recipe, schedule
+from learning.optimisation import schedule
+from policies.learned.behaviour_cloning import BehaviourCloning, Recipe
 from policies.learned.chunks import NetworkChunks
 from policies.learned.demonstrations import Demonstrations
 from policies.learned.features import Batch

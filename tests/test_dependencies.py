@@ -11,7 +11,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-PACKAGES = {"simeval": set(), "envs": {"simeval"}, "worldmodels": {"simeval"}, "policies": {"simeval"}}
+PACKAGES = {
+    "simeval": set(),
+    "envs": {"simeval"},
+    "learning": {"simeval"},
+    "worldmodels": {"simeval", "learning"},
+    "policies": {"simeval", "learning"},
+}
 """Package -> the packages of this project that it may import beside itself; configs and tests are nobody's."""
 
 LAYERS = {
@@ -103,7 +109,7 @@ def part_of(imported: Import) -> str:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_meet_only_in_simeval(package):
-    ours = {"simeval", "envs", "worldmodels", "policies", "configs", "assets", "tests", "benchmarks", "examples"}
+    ours = {*PACKAGES, "configs", "assets", "tests", "benchmarks", "examples"}
     for path in sources(package):
         for imported in imports(path):
             top = imported.module.split(".")[0]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from learning.devices import device_named
 from policies.chunked import ChunkModel, Prediction
 from policies.learned import checkpoint
 from policies.learned.features import Inputs, channels_first, stacked_numbers
@@ -91,17 +92,3 @@ class NetworkChunks(ChunkModel):
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.float().cpu().numpy()
-
-
-def device_named(name: str) -> torch.device:
-    """The device of a setting: ``cpu``, ``cuda``, or ``auto``, which is CUDA where there is some."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(
-            f"device={name} was asked for, but torch {torch.__version__} finds no CUDA device; use cpu or auto"
-        )
-    try:
-        return torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device must be cpu, cuda or auto; received {name!r}") from None

@@ -1,19 +1,17 @@
 """Recorded episodes as training data: splits by episode, chunks that end with the episode, batches by step number."""
 
-import itertools
-from collections.abc import Iterator, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from learning.episodes import EpisodeData, common_conventions, held_out
 from policies.learned.features import Batch, Features, Inputs, channels_first, stacked_numbers
 from policies.learned.words import Vocabulary
-from simeval.conventions import NAMES, UNDECLARED, Conventions, in_words
+from simeval.conventions import Conventions
 from simeval.episode import Episode
 from simeval.errors import ConfigError, unknown
-from simeval.noise import Key
 from simeval.reader import Run
 
 INTENDED = "policy/intended"
@@ -21,19 +19,17 @@ INTENDED = "policy/intended"
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoded:
+class Decoded:
+    """An episode's images [T, 3, side, side], numbers [T, P], actions [T, A], and the numbers of its words [W]."""
+
     images: dict[str, torch.Tensor]
     numbers: torch.Tensor
     action: torch.Tensor
     tokens: torch.Tensor
 
 
-class Demonstrations:
-    """The successful episodes of some runs, split once and for all by their id.
-
-    Images stay compressed on disk; a *group* of episodes that fits into ``memory`` bytes is decoded at a time, in
-    threads, while the group before it is being trained on. Everything drawn is a function of ``seed`` and the place in
-    the training, so a training that is gone on with sees what it would have seen.
+class Demonstrations(EpisodeData[Decoded, Batch]):
+    """The successful episodes of some runs, split once and for all by their id. See ``EpisodeData`` for the rest.
 
     An epoch has every step once, in random order; with ``early``, each episode the same number of times, at the step
     ``L u^early`` of its L, u uniform on 0..1: at 1 all its steps alike, above it dwells on the beginning, where what
@@ -59,21 +55,17 @@ class Demonstrations:
                 f"there is no successful episode to learn from in {', '.join(str(run.path) for run in runs)}"
                 + (f" in the tasks {', '.join(tasks)}" if tasks else "")
             )
-        self.seed = seed
-        self._memory = memory
         if early is not None and not early > 0:
             raise ConfigError(f"early is a positive power, or null; received {early}")
         self._early = early
-        self._kept: dict[str, _Decoded] = {}
-        held_out = {e.id for e in chosen if Key(int(e.id[:12], 16)).integer("split") / 2**63 < validation}
-        self.training = [episode for episode in chosen if episode.id not in held_out]
-        self.validation = [episode for episode in chosen if episode.id in held_out]
+        held = {e.id for e in chosen if held_out(e.id, validation)}
+        super().__init__([e for e in chosen if e.id not in held], [e for e in chosen if e.id in held], seed, memory)
         if not self.training or (validation > 0 and not self.validation):
             raise ConfigError(
                 f"of {len(chosen)} successful episodes to learn from, {len(self.validation)} would be held out; record "
                 "more, or hold out none (policy.validation=0)"
             )
-        conventions = _conventions(runs, {episode.rollout.world for episode in chosen})
+        conventions = common_conventions(runs, {episode.rollout.world for episode in chosen}, "policy")
         self.features = _features(chosen[0], observation_keys, horizon, control_dt, conventions)
         self.vocabulary = Vocabulary.of(episode.rollout.start.instruction for episode in self.training)
 
@@ -87,86 +79,30 @@ class Demonstrations:
         ]
         return np.concatenate(numbers), np.concatenate([_actions(e) for e in self.training])
 
-    def batches(self, size: int, begin: int = 0) -> Iterator[Batch]:
-        """Endless training batches of ``size``, from the ``begin``-th on; the next group is decoded meanwhile."""
-        with ThreadPoolExecutor(1) as ahead:
-            plan = self._plan(size, begin)
-            group, batches = next(plan)
-            coming = ahead.submit(self._decode, group)
-            for following, later in plan:
-                decoded, coming = coming.result(), ahead.submit(self._decode, following)
-                yield from (self._batch(decoded, rows) for rows in batches)
-                batches = later
-
-    def _plan(self, size: int, begin: int) -> Iterator[tuple[list[Episode], list[list[tuple[int, int]]]]]:
-        """Groups of episodes, and of each the batches: which step of which episode is in each row."""
-        place = 0
-        for epoch in itertools.count():
-            draws = Key(self.seed).stream("batches").at(epoch)
-            order = [self.training[index] for index in draws.permutation(len(self.training))]
-            for group in self._groups(order):
-                windows = self._windows([episode.length for episode in group], draws)
-                shuffled = draws.permutation(len(windows))
-                count = len(windows) // size or 1
-                rows = [np.resize(shuffled[i * size : (i + 1) * size], size) for i in range(count)]
-                batches = [[windows[index] for index in row] for row in rows]
-                if place + count > begin:
-                    yield group, batches[max(begin - place, 0) :]
-                place += count
-
-    def _windows(self, lengths: Sequence[int], draws: np.random.Generator) -> list[tuple[int, int]]:
+    def windows(self, lengths: Sequence[int], draws: np.random.Generator) -> list[tuple[int, int]]:
+        """See ``EpisodeData.windows``."""
         if self._early is None:
-            return [(e, t) for e, length in enumerate(lengths) for t in range(length)]
+            return super().windows(lengths, draws)
         each = max(1, round(sum(lengths) / len(lengths)))
         steps = np.array(lengths)[:, None] * draws.random((len(lengths), each)) ** self._early
         return [(e, int(t)) for e, row in enumerate(steps) for t in row]
 
-    def validation_batches(self, size: int, most: int = 32) -> Iterator[Batch]:
-        """The same batches every time, from episodes that are never trained on."""
-        draws = Key(self.seed).stream("validation").at(0)
-        windows = [(e, t) for e, episode in enumerate(self.validation) for t in range(episode.length)]
-        rows = [windows[i] for i in draws.permutation(len(windows))[: size * most]]
-        if not rows:
-            return
-        used = sorted({e for e, _ in rows})
-        decoded = dict(zip(used, self._decode([self.validation[e] for e in used]), strict=True))
-        for index in range(0, len(rows) - size + 1, size) or [0]:
-            part = rows[index : index + size]
-            yield self._batch([decoded[e] for e, _ in part], [(i, t) for i, (_, t) in enumerate(part)])
+    def step_bytes(self) -> int:
+        """See ``EpisodeData.step_bytes``."""
+        return sum(3 * side * side for side in self.features.images.values()) + 8 * self.features.number_dim
 
-    def _groups(self, order: Sequence[Episode]) -> Iterator[list[Episode]]:
-        group: list[Episode] = []
-        held = 0
-        per_step = sum(3 * side * side for side in self.features.images.values()) + 8 * self.features.number_dim
-        for episode in order:
-            need = (episode.length + 1) * per_step
-            if group and held + need > self._memory:
-                yield group
-                group, held = [], 0
-            group.append(episode)
-            held += need
-        yield group
-
-    def _decode(self, episodes: Sequence[Episode]) -> list[_Decoded]:
-        """The episodes in memory; they stay there where all fit."""
-        with ThreadPoolExecutor() as pool:
-            fresh = [episode for episode in episodes if episode.id not in self._kept]
-            decoded = dict(zip((e.id for e in fresh), pool.map(self._decoded, fresh), strict=True))
-        found = [self._kept.get(episode.id) or decoded[episode.id] for episode in episodes]
-        if len(episodes) == len(self.training):
-            self._kept.update(decoded)
-        return found
-
-    def _decoded(self, episode: Episode) -> _Decoded:
+    def decoded(self, episode: Episode) -> Decoded:
+        """See ``EpisodeData.decoded``."""
         shown = {key: episode.observation[key] for key in self.features.observation_keys}
-        return _Decoded(
+        return Decoded(
             {key: channels_first(shown[key][:-1]) for key in self.features.images},
             stacked_numbers(self.features, {key: value[:-1] for key, value in shown.items()}),
             torch.from_numpy(np.ascontiguousarray(_actions(episode), dtype=np.float32)),
             self.vocabulary.encode([episode.rollout.start.instruction])[0],
         )
 
-    def _batch(self, decoded: Sequence[_Decoded], rows: Sequence[tuple[int, int]]) -> Batch:
+    def batch(self, decoded: Sequence[Decoded], rows: Sequence[tuple[int, int]]) -> Batch:
+        """See ``EpisodeData.batch``."""
         ahead = torch.arange(self.features.horizon)
         inputs = Inputs(
             {key: torch.stack([decoded[e].images[key][t] for e, t in rows]) for key in self.features.images},
@@ -188,24 +124,6 @@ def _usable(episode: Episode, tasks: Sequence[str] | None) -> bool:
 
 def _actions(episode: Episode) -> np.ndarray:
     return episode.source.read(INTENDED if INTENDED in episode.source.paths() else "action")
-
-
-def _conventions(runs: Sequence[Run], worlds: Set[str]) -> Conventions:
-    """What the Worlds of the data declared; ``ConfigError`` where they did not all declare the same."""
-    found = [(run, run.conventions.get("worlds", {}).get(world)) for run in runs for world in sorted(worlds)]
-    declared = [(run, Conventions.from_json(data)) for run, data in found if data is not None]
-    for run, other in declared[1:]:
-        first, conventions = declared[0]
-        names = [name for name in NAMES if getattr(conventions, name) != getattr(other, name)]
-        if names:
-            said = ", ".join(
-                f"{n} {in_words(getattr(conventions, n))} against {in_words(getattr(other, n))}" for n in names
-            )
-            raise ConfigError(
-                f"the runs {first.path} and {run.path} follow different conventions ({said}), and one policy cannot "
-                "learn from both; record them with the same settings of world"
-            )
-    return declared[0][1] if declared else UNDECLARED
 
 
 def _features(

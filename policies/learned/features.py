@@ -1,4 +1,4 @@
-"""What a learned policy reads and predicts, and the statistics that put both on one scale."""
+"""What a learned policy reads and predicts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,14 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from simeval.conventions import UNDECLARED, Conventions
 from simeval.errors import ConfigError
 from simeval.types import WorldSpec
-
-_LEAST_SCALE = 1e-6
-"""Standard deviations below this are those of a constant, which is shifted and not divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,39 +89,6 @@ class Features:
                 f"world {spec.name!r} does not fit what this policy was trained on: {'; '.join(wrong)}; "
                 f"the world gives: {', '.join(spaces)}"
             )
-
-
-class Normaliser(nn.Module):
-    """``(x - mean) / scale`` per dimension; the statistics are part of the weights, and NaN until they are set."""
-
-    mean: torch.Tensor
-    scale: torch.Tensor
-
-    def __init__(self, length: int):
-        super().__init__()
-        self.register_buffer("mean", torch.full((length,), torch.nan))
-        self.register_buffer("scale", torch.full((length,), torch.nan))
-
-    def fit(self, rows: np.ndarray) -> None:
-        """Take the statistics of ``rows`` [n, length]; a constant dimension is only shifted."""
-        mean, scale = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
-        scale[scale < _LEAST_SCALE * np.maximum(1.0, np.abs(mean))] = 1.0
-        self.mean.copy_(torch.from_numpy(mean))
-        self.scale.copy_(torch.from_numpy(scale))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Raw values on the common scale."""
-        return (x - self.mean) / self.scale
-
-    def invert(self, x: torch.Tensor) -> torch.Tensor:
-        """The inverse of :meth:`forward`."""
-        return x * self.scale + self.mean
-
-    def problem(self) -> str | None:
-        """What is wrong with the statistics, or none."""
-        if not (torch.isfinite(self.mean).all() and torch.isfinite(self.scale).all()):
-            return "they are missing or not finite"
-        return None if (self.scale > 0).all() else "a scale is not positive"
 
 
 @dataclass(frozen=True, slots=True)

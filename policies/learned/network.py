@@ -3,12 +3,12 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch import nn
 
-from policies.learned.features import Batch, Features, Inputs, Normaliser
+from learning.network import Network, Normaliser
+from policies.learned.features import Batch, Features, Inputs
 from policies.learned.words import Vocabulary
 
 
@@ -21,14 +21,13 @@ class Predicted:
     entropy: torch.Tensor | None = None
 
 
-class ChunkNetwork(nn.Module):
+class ChunkNetwork(Network):
     """A network with all it needs beside its weights: features, vocabulary, and statistics (as buffers).
 
     A subclass names its ``kind``, keeps its settings in ``settings`` (JSON data, the arguments of its constructor), and
     gives :meth:`loss` and :meth:`predict`. It draws nothing by itself: noise is an argument.
     """
 
-    kind: ClassVar[str]
     noise_shape: tuple[int, ...]
     """Shape of the standard normal draws that one prediction takes."""
     has_density: bool = False
@@ -50,8 +49,13 @@ class ChunkNetwork(nn.Module):
     def predict(self, inputs: Inputs, noise: torch.Tensor) -> Predicted:
         """Chunks of actions under ``noise`` [n, *noise_shape]."""
 
+    def description(self) -> dict[str, Any]:
+        """See ``Network.description``."""
+        vocabulary = {"words": list(self.vocabulary.words), "length": self.vocabulary.length}
+        return {"features": self.features.to_json(), "vocabulary": vocabulary}
+
     def problem(self) -> str | None:
-        """What is wrong with the statistics, or none."""
+        """See ``Network.problem``."""
         for name, statistics in (("numbers", self.number_statistics), ("actions", self.action_statistics)):
             if problem := statistics.problem():
                 return f"the statistics of {name}: {problem}"

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from learning.layers import Block, Context, Readout, split
 from policies.learned.features import Features, Inputs
-from policies.learned.layers import POINTERS, Block, Context, Eye, Readout, Sentence, split
+from policies.learned.layers import POINTERS, Eye, Sentence
 from policies.learned.words import PADDING, Vocabulary
 
 _MASKED = -1e4

@@ -1,22 +1,23 @@
 """Learned policies as configured trainings."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from learning.checkpoint import checked
+from learning.devices import device_named, threads_of_torch
 from policies.learned import checkpoint
 from policies.learned.behaviour_cloning import BehaviourCloning, Recipe
-from policies.learned.chunks import device_named
 from policies.learned.demonstrations import Demonstrations
 from policies.learned.policy import learned
-from simeval.errors import ConfigError, unknown
+from simeval.errors import ConfigError
 from simeval.policy import Policy
 from simeval.reader import Run
 from simeval.settings import names, whole
 from simeval.training import Log, Trainer
+from simeval.types import WorldSpec
 
 
 class PolicyTrainer(Trainer):
@@ -44,12 +45,8 @@ class PolicyTrainer(Trainer):
         threads: int | None = None,
         stored: str = "float32",
     ):
-        known = [item.name for item in fields(Recipe)]
-        for key in recipe:
-            if key not in known:
-                raise unknown("setting of a recipe", key, known)
-        self._recipe = Recipe(**recipe)
-        self.steps = whole("recipe.steps", self._recipe.steps)
+        self._recipe = Recipe.of(recipe)
+        self.steps = self._recipe.steps
         self._network = checkpoint.network_class(kind)
         self._settings = dict(settings)
         self._observation = names("observation", observation)
@@ -63,15 +60,13 @@ class PolicyTrainer(Trainer):
         self._memory = int(memory_gib * 2**30)
         self._device = device_named(device)
         self._threads = threads
-        if stored not in ("float32", "float16"):
-            raise ConfigError(f"stored must be float32 or float16; received {stored!r}")
-        self._stored = stored
+        self._stored = checked(stored)
 
     def train(
         self,
         runs: Sequence[Run],
         folder: Path,
-        control_dt: float,
+        spec: WorldSpec,
         log: Log,
         resume: bool = False,
         judge: Callable[[Path], Mapping[str, float]] | None = None,
@@ -81,16 +76,14 @@ class PolicyTrainer(Trainer):
             runs,
             self._observation,
             self._horizon,
-            control_dt,
+            spec.control_dt,
             validation=self._validation,
             seed=self._recipe.seed,
             memory=self._memory,
             tasks=self._tasks,
             early=self._early,
         )
-        kept = torch.get_num_threads()
-        torch.set_num_threads(self._threads or kept)
-        try:
+        with threads_of_torch(self._threads):
             with torch.random.fork_rng():
                 torch.manual_seed(self._recipe.seed)
                 network = self._network(data.features, data.vocabulary, **self._settings)
@@ -98,8 +91,6 @@ class PolicyTrainer(Trainer):
             if resume:
                 training.resume()
             training.run(log, judge=judge)
-        finally:
-            torch.set_num_threads(kept)
 
     def policy(self, folder: Path) -> Policy:
         """See ``Trainer.policy``."""

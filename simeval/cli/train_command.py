@@ -36,7 +36,7 @@ def train_command(overrides: Sequence[str], config_dir: str | None = None) -> in
         on = ", ".join(str(run.path) for run in runs)
         print(f"training {config.policy.name} for {trainer.steps} steps on {on}, into {path}", flush=True)
         judge = _judge(trainer, world, config) if config.judge.episodes else None
-        trainer.train(runs, path, world.control_dt, log, resume=config.resume, judge=judge)
+        trainer.train(runs, path, world.spec, log, resume=config.resume, judge=judge)
     print(f"checkpoint: {path}")
     return 0
 

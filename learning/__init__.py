@@ -1,0 +1,1 @@
+"""What policies and world models share to learn: data, networks, optimisation, checkpoints. It imports ``simeval``."""
