@@ -123,8 +123,15 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["world=gymnasium"], "world.id"),
         (["policy=replay", "policy.run=nowhere"], "nowhere does not exist"),
         (["policy=replay"], "policy.run"),
-        (["experiment=demo", "world=tabletop"], "both world=tabletop and worlds"),
+        (["experiment=experts", "world=tabletop"], "both world=tabletop and worlds"),
         (["policy=expert,expert"], "names something twice"),
+        (["protocol.tasks=5"], "protocol.tasks is a name or a list of names; received 5"),
+        (["record=5"], "record=5: record is a section, whose settings are record.images, record.signals"),
+        (["run=null"], "run=None: run is a section"),
+        (["~report.videos"], "report.videos cannot be dropped; set report.videos=… instead"),
+        (["run.dir=${oc.env:NOPE}"], "run: "),
+        (["run.dir=[a]"], "expected the name of a folder"),
+        (["policy=openpi", "policy.url=5"], "policy.url is an address such as ws://localhost:8000; received 5"),
         (["=3"], "SETTING=VALUE"),
         (["world"], "world"),
     ],
@@ -138,7 +145,8 @@ def test_a_command_that_comes_later_says_so(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_world_that_ships_no_trained_policy_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "none have); train one with `simeval train policy=vla`" in refused(capsys, "serve", "policy=vla")
+    told = refused(capsys, "serve", "policy=vla", "world=metaworld")
+    assert "'metaworld' has no vla of its own (these have: tabletop); train one with `simeval train policy=vla`" in told
 
 
 def test_a_suite_that_is_not_installed_is_named_with_its_pip_line(
@@ -186,7 +194,7 @@ def test_what_a_run_has_may_be_said_again_when_it_is_resumed(capsys: pytest.Capt
     text = refused(capsys, *resume, "policy=expert")
     assert "policy=expert: a resumed run keeps its policy, which is expert, uniform and not expert" in text
     assert "its protocol, which is paired and not monte_carlo" in refused(capsys, *resume, "protocol=monte_carlo")
-    assert "experiment=demo: a resumed run keeps its world" in refused(capsys, *resume, "experiment=demo")
+    assert "experiment=experts: a resumed run keeps its world" in refused(capsys, *resume, "experiment=experts")
     assert "unknown policy 'experts'" in refused(capsys, *resume, "policy=experts")
 
 
