@@ -1,1 +1,1 @@
-"""Learned models as Worlds, and their training. They import ``simeval`` and ``learning``, nothing else of this project."""
+"""Learned models as Worlds, and their training. They import ``simeval`` and ``learning`` alone of this project."""
