@@ -415,7 +415,8 @@ def test_a_policy_that_only_ever_fails_is_an_error_of_the_run(capsys: pytest.Cap
     assert main(["run", *SMALL, "policy=uniform", f"policy._target_=test_cli.{broken}", "run.dir=run"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "action" in line
-    assert "world 'tabletop' expects (2, 5)" in line if broken == "Shapeless" else "slot 0, step 0" in line
+    expected = {"Shapeless": "world 'tabletop' expects numbers of shape (2, 5)", "NotANumber": "slot 0, step 0"}
+    assert expected[broken] in line
 
 
 def test_a_run_that_is_terminated_keeps_what_had_finished_and_can_be_gone_on_with(

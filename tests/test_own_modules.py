@@ -76,7 +76,6 @@ def test_a_relative_interpreter_is_recorded_as_an_absolute_one() -> None:
 
 def test_a_folder_that_holds_a_clone_does_not_hide_the_package(tmp_path: Path) -> None:
     (tmp_path / "simeval").mkdir()
-    told = subprocess.run(
-        [sys.executable, "-c", "import simeval; print(simeval.Run.__name__)"], cwd=tmp_path, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", "import simeval; print(simeval.Run.__name__)"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert told.stdout == "Run\n", told.stderr
