@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from learning.checkpoint import Checkpoints
 from learning.devices import half_precision
 from learning.network import Network
-from simeval.errors import ConfigError, unknown
+from simeval.errors import ConfigError, DivergedError, unknown
 from simeval.noise import Key
 from simeval.settings import whole
 from simeval.training import Log
@@ -138,7 +138,7 @@ class Training(ABC, Generic[N, R, B]):
                 began = time.perf_counter()
 
     def advance(self, batch: B) -> float:
-        """One step on a batch; returns the loss. ``FloatingPointError`` if that is not finite."""
+        """One step on a batch; returns the loss. ``DivergedError`` if that is not finite."""
         recipe = self.recipe
         for group in self._optimiser.param_groups:
             group["lr"] = recipe.learning_rate * schedule(self.step, recipe.warmup, recipe.steps)
@@ -160,7 +160,7 @@ class Training(ABC, Generic[N, R, B]):
                     value.copy_(own[name])
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise FloatingPointError(
+            raise DivergedError(
                 f"the loss is {value} at step {self.step}; lower learning_rate (it is {recipe.learning_rate:g})"
             )
         return value

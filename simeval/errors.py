@@ -24,6 +24,10 @@ class InstructionError(SimevalError):
     """An instruction that a policy cannot read; its episode ends in an error of the policy's."""
 
 
+class DivergedError(SimevalError):
+    """A training whose loss is not finite any more."""
+
+
 class SnapshotError(SimevalError):
     """A snapshot that does not belong to this World, version or task."""
 
@@ -72,9 +76,18 @@ def unknown(kind: str, received: object, existing: Iterable[object]) -> ConfigEr
     return ConfigError(f"unknown {kind} {str(received)!r}; {hint}available: {shown or 'none'}")
 
 
+_FRAME = re.compile(r'^ +File "([^"]+)", line (\d+).*(?:\n {4}.*)*', re.MULTILINE)
+_INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python[\d.]+)[/\\]")
+
+
 def in_brief(report: str) -> str:
-    """The last line of a traceback, and where it was raised; of other texts the last line."""
-    lines = [line.strip() for line in report.strip().splitlines() if line.strip()]
-    places = re.findall(r'^ *File "([^"]+)", line (\d+)', report, re.MULTILINE)
-    said = lines[-1] if lines else ""
-    return f"{said} ({places[-1][0]}:{places[-1][1]})" if places else said
+    """What a traceback says, in one line, with the innermost place that is not in an installed package (file:line).
+
+    Of other texts the last line.
+    """
+    frames = list(_FRAME.finditer(report))
+    if not frames:
+        return next((line.strip() for line in reversed(report.splitlines()) if line.strip()), "")
+    places = [match for match in frames if not _INSTALLED.search(match.group(1))] or frames
+    said = " ".join(report[frames[-1].end() :].split())
+    return f"{said} ({places[-1].group(1)}:{places[-1].group(2)})"

@@ -120,6 +120,8 @@ MAY_CHANGE = re.compile(
 
 
 def _go_on(folder: Path, manifest: Manifest) -> list[str]:
+    for leftover in folder.glob(".run.json.*.tmp"):  # of one that was killed: whoever holds the lock alone writes them
+        leftover.unlink()
     info = Run(folder).info
     lacking = sorted({"noise_layout", "worlds", "policies", "sessions"} - info.keys())
     if lacking:

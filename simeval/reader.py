@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -189,8 +190,9 @@ class Run:
         shard, place = self._sealed[rollout_id]
         entry = self._index.line(place)
         source = ShardSource(self.path / "traces" / shard, rollout_id, self.run_id)
-        rollout, ending = Rollout.from_json(entry["rollout"]), Ending.from_json(entry["ending"])
-        return Episode(rollout, ending, source, content_from(entry.get("content", {})))
+        with self._altered(rollout_id):
+            rollout, ending = Rollout.from_json(entry["rollout"]), Ending.from_json(entry["ending"])
+            return Episode(rollout, ending, source, content_from(entry.get("content", {})))
 
     def __iter__(self) -> Iterator[Episode]:
         return (self[rollout_id] for rollout_id in self._finished())
@@ -198,10 +200,22 @@ class Run:
     def rollout(self, rollout_id: str) -> Rollout:
         """What was asked for under this id, whether or not it was finished."""
         if rollout_id in self._requested:
-            return Rollout.from_json(self._index.line(self._requested[rollout_id])["rollout"])
+            with self._altered(rollout_id):
+                return Rollout.from_json(self._index.line(self._requested[rollout_id])["rollout"])
         if rollout_id in self._adopted:
             return self._adopted[rollout_id].rollout
         raise unknown(f"rollout of {self.path}", rollout_id, self.requested)
+
+    @contextmanager
+    def _altered(self, rollout_id: str) -> Iterator[None]:
+        """Whatever an entry of the index lacks or has of another type is told as such."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise TraceError(
+                f"{self._index.path}: the entry of {rollout_id} cannot be read ({reason}); the file was altered"
+            ) from None
 
     def _finished(self) -> Iterator[str]:
         yield from self._sealed

@@ -418,3 +418,16 @@ def test_texts_of_any_length_as_they_were_kept_before_are_still_read(recorded: P
                 del file["episodes"][name]
                 file["episodes"].create_dataset(name, data=texts, dtype=h5py.string_dtype())
     assert {**score(Run(copy)), "run": ""} == {**score(Run(recorded)), "run": ""}
+
+
+@pytest.mark.parametrize("part", ["rollout", "ending"])
+def test_an_entry_of_the_index_that_lacks_a_part_is_named(copy: Path, part: str) -> None:
+    index = copy / "episodes.jsonl"
+    _, name, _ = _shard(copy)
+    lines = [json.loads(line) for line in index.read_text().splitlines()]
+    for line in lines:
+        if line["id"] == name and part in line:
+            line[part] = {"other": 1}
+    index.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(TraceError, match=rf"episodes\.jsonl: the entry of {name} cannot be read"):
+        Run(copy)[name]

@@ -57,9 +57,12 @@ def test_an_interrupted_run_is_not_scored_as_if_it_were_whole(tmp_path: Path, mo
     assert Run(whole).unfinished is None
     assert "unfinished" not in score(Run(whole))
     assert set(compare(run, Run(whole))["unfinished"]) == {"a"}
+    leftover = path / ".run.json.1.tmp"
+    leftover.write_text("{")  # of a process that was killed while it wrote
     monkeypatch.setattr(_Interrupted, "left", 10**6)
     evaluate(ToySimulator(), _Interrupted(), episodes=20, tasks=["reach-left"], path=path)
     assert Run(path).unfinished is None
+    assert not leftover.exists()
 
 
 def test_a_policy_is_known_by_its_parameters(tmp_path: Path) -> None:

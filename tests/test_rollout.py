@@ -1,5 +1,6 @@
 """The engine: a rollout's result is a function of the rollout alone."""
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from simeval.episode import Episode
-from simeval.errors import ConfigError, InstructionError, UnsupportedError
+from simeval.errors import ConfigError, InstructionError, UnsupportedError, in_brief
 from simeval.noise import StepKey
 from simeval.policy import Memory, Policy, PolicyStep
 from simeval.protocols import MonteCarlo, Paired, Setting, together
@@ -665,3 +666,19 @@ def test_a_policy_that_cannot_begin_is_that_episodes_error() -> None:
     episodes = result(world, roots(world, 1, ("p",)), {"p": Amnesiac(lambda action, _: action)})
     assert [episode.status for episode in episodes] == ["done", "error", "error", "error"]
     assert {episode.ending.blame for episode in episodes[1:]} == {"policy"}
+
+
+def test_an_error_is_told_in_brief_with_the_place_in_ones_own_code() -> None:
+    def spoil(action: np.ndarray, instruction: Sequence[str]) -> np.ndarray:
+        return np.stack([action, action[:0]])
+
+    world = ToySimulator()
+    (episode, *_) = result(world, roots(world, 1, ("wrong",)), {"wrong": Wrong(spoil)})
+    said = in_brief(episode.error)
+    assert said.startswith("ValueError: all input arrays must have the same shape")
+    assert re.search(r"test_rollout\.py:\d+\)$", said)
+    assert in_brief("one\ntwo lines\n") == "two lines"
+    assert "\n" not in in_brief('Traceback:\n  File "a.py", line 3, in f\n    g()\nValueError: first\nsecond\n')
+    assert in_brief('Traceback:\n  File "a.py", line 3, in f\n    g()\nValueError: first\nsecond\n').endswith(
+        "ValueError: first second (a.py:3)"
+    )

@@ -49,8 +49,9 @@ def compose_config(name: str, overrides: Sequence[str], config_dir: str | None =
 def _check_sections(name: str, config: DictConfig) -> None:
     """Raise ``ConfigError`` unless the sections of ``configs/<name>.yaml`` are there, with settings that resolve."""
     base = OmegaConf.create(resources.files("configs").joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
-    for key in base:
-        wanted, found = (OmegaConf.to_container(item, resolve=False).get(key) for item in (base, config))
+    there = plain(config)
+    for key, wanted in plain(base).items():
+        found = there.get(key)
         if not isinstance(wanted, dict) or not wanted:
             continue
         listed = ", ".join(f"{key}.{setting}" for setting in wanted)

@@ -22,6 +22,8 @@ from simeval.training import Log, Trainer
 from simeval.world import World
 
 _GROUP = "training/policy@policy"
+_TOLD = 100
+"""Steps between two lines, where there is no terminal for a progress bar."""
 
 
 def train_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
@@ -166,7 +168,7 @@ class _Logs:
         self._latest.update({name: value for name, value in values.items() if "/" not in name})
         latest = "  ".join(f"{name} {value:.3g}" for name, value in self._latest.items())
         self._progress.update(self._task, completed=step, latest=latest)
-        if self._progress.disable and (first or "loss" not in values):
+        if self._progress.disable and (first or "loss" not in values or step % _TOLD == 0):
             print(f"step {step}: {latest}", flush=True)
 
 
