@@ -5,7 +5,7 @@ from typing import Any
 
 from simeval.folder import flat
 
-_NO_MATTER = ("run_id", "config.run", "config.report", "config.hydra", "began")
+_NO_MATTER = ("run_id", "config.run", "config.report", "config.hydra", "began", "ended", "size")
 _OF_A_WORLD_OR_POLICY = ("num_slots", "threads", "device")
 """Settings that change how fast a result comes, and not the result; so are all of a World's ``host``."""
 

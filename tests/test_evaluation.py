@@ -65,6 +65,15 @@ def test_an_interrupted_run_is_not_scored_as_if_it_were_whole(tmp_path: Path, mo
     assert not leftover.exists()
 
 
+def test_two_runs_of_one_study_do_not_differ_in_when_and_how_long_they_ran(tmp_path: Path) -> None:
+    for name, episodes in (("a", 1), ("b", 2)):
+        evaluate(ToySimulator(), ToyExpert(), episodes=episodes, tasks=["reach-left"], path=tmp_path / name)
+        (tmp_path / name / "run.json").write_text(
+            (tmp_path / name / "run.json").read_text().replace('"ended": "2', f'"ended": "{episodes}')
+        )
+    assert compare(Run(tmp_path / "a"), Run(tmp_path / "b"))["differences"] == []
+
+
 def test_a_policy_is_known_by_its_parameters(tmp_path: Path) -> None:
     assert ToyGaussian(0.4).fingerprint != ToyGaussian(0.5).fingerprint
     assert ToyGaussian(0.4).fingerprint == ToyGaussian(0.4).fingerprint
