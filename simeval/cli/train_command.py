@@ -21,32 +21,41 @@ from simeval.reader import Run
 from simeval.training import Log, Trainer
 from simeval.world import World
 
-_GROUP = "training/policy@policy"
+_POLICY = "training/policy@policy"
 _TOLD = 100
 """Steps between two lines, where there is no terminal for a progress bar."""
 
 
 def train_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
     """Train what the configuration names; returns the exit code."""
-    config = compose_config("train", [_grouped(override) for override in overrides], config_dir)
+    config = compose_config("train", _grouped(overrides), config_dir)
     runs = _runs(config)
-    trainer = build_trainer(config.policy)
+    learner = _learner(config)
+    trainer = build_trainer(learner)
     with ExitStack() as stack:
         world = stack.enter_context(_closing(_world(runs, config)))
         path = _folder(config)
         log = stack.enter_context(_Logs(path, config, trainer.steps))
         on = ", ".join(str(run.path) for run in runs)
-        print(f"training {config.policy.name} for {trainer.steps} steps on {on}, into {path}", flush=True)
+        print(f"training {learner.name} for {trainer.steps} steps on {on}, into {path}", flush=True)
         judge = _judge(trainer, world, config) if config.judge.episodes else None
         trainer.train(runs, path, world.spec, log, resume=config.resume, judge=judge)
     print(f"checkpoint: {path}")
     return 0
 
 
-def _grouped(override: str) -> str:
-    """``policy=vla`` chooses a training, and ``policy.recipe.steps=…`` changes it."""
-    key, equals, value = override.partition("=")
-    return f"{_GROUP}={value}" if key == "policy" and equals else override
+def _grouped(overrides: Sequence[str]) -> list[str]:
+    """``policy=vla`` chooses a training, and ``policy.recipe.steps=…`` changes it; so does ``worldmodel=ensemble``."""
+    chosen = {key for key, equals, _ in (override.partition("=") for override in overrides) if equals}
+    if {"policy", "worldmodel"} <= chosen:
+        raise ConfigError("policy=… and worldmodel=… are two trainings; run one after the other")
+    grouped = [f"{_POLICY}={o.partition('=')[2]}" if o.startswith("policy=") else o for o in overrides]
+    return [*grouped, f"~{_POLICY}"] if "worldmodel" in chosen else grouped
+
+
+def _learner(config: DictConfig) -> DictConfig:
+    """The configuration of what is trained: a world model, where one is named, or a policy."""
+    return config.policy if config.get("worldmodel") is None else config.worldmodel
 
 
 def _runs(config: DictConfig) -> list[Run]:
@@ -57,7 +66,7 @@ def _runs(config: DictConfig) -> list[Run]:
 
 
 def _folder(config: DictConfig) -> Path:
-    path = Path(str(config.dir or f"trained/{config.policy.name}-{datetime.now():%Y%m%d-%H%M%S}"))
+    path = Path(str(config.dir or f"trained/{_learner(config).name}-{datetime.now():%Y%m%d-%H%M%S}"))
     if config.resume:
         if config.dir is None:
             raise ConfigError("resume=true needs dir=…, the folder of the training")
@@ -90,7 +99,7 @@ class _closing:
 
 
 def _judge(trainer: Trainer, world: World, config: DictConfig) -> Callable[[Path], Mapping[str, float]]:
-    tasks = plain(config.policy).get("tasks")
+    tasks = plain(_learner(config)).get("tasks")
 
     def judge(folder: Path) -> Mapping[str, float]:
         policy = trainer.policy(folder)

@@ -1,0 +1,84 @@
+"""World models learned from traces are Worlds like any other."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from policies.noisy import ActionNoise
+from simeval.errors import ConfigError
+from simeval.evaluation import evaluate
+from simeval.noise import Key, StepKey
+from simeval.reader import Run
+from simeval.testing import ToyExpert, ToySimulator, assert_conforms, check_world
+from worldmodels.trainer import EnsembleTrainer
+from worldmodels.world import LearnedWorld
+
+torch.set_num_threads(1)  # tests run side by side
+RECIPE = {"steps": 400, "batch_size": 32, "warmup": 20, "ema": 0.98, "validate_every": 400, "save_every": 400}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path = tmp_path_factory.mktemp("recorded") / "run"
+    evaluate(ToySimulator(8), {"noisy": ActionNoise(ToyExpert(), 0.3)}, episodes=20, path=path)
+    return Run(path)
+
+
+@pytest.fixture(scope="module")
+def trained(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
+    folder, told = tmp_path_factory.mktemp("trained") / "ensemble", {}
+    trainer = EnsembleTrainer({"members": 3, "width": 32}, "state", RECIPE, validation=0.4, device="cpu", threads=1)
+    trainer.train([run], folder, ToySimulator(1).spec, lambda step, values: told.update(values))
+    return folder, told
+
+
+def test_an_ensemble_passes_every_sentence_of_the_suite(trained: tuple[Path, dict[str, float]]) -> None:
+    assert_conforms(check_world(partial(LearnedWorld, trained[0]), steps=30))
+
+
+def test_a_step_is_foreseen_better_than_by_standing_still(trained: tuple[Path, dict[str, float]]) -> None:
+    assert trained[1]["validation_error"] < 0.8 * trained[1]["persistence_error"]
+
+
+def test_no_imagined_episode_begins_where_the_model_was_trained(run: Run, trained: tuple[Path, dict]) -> None:
+    world = LearnedWorld(trained[0])
+    starts = {episode.rollout.start for episode in run}
+    used = {start for task in world.tasks for start in world.starts(task, 20, 0)}
+    assert used < starts
+    with pytest.raises(ConfigError, match="none of the"):
+        world.reset([0], [ToySimulator(1).start(world.tasks[0], 99)], [key(0)])
+
+
+def key(step: int) -> StepKey:
+    return Key(3).stream("world").key(step)
+
+
+def imagined(world: LearnedWorld, steps: int) -> tuple[list[float], list[bool], list[float]]:
+    """Rewards, cuts and disagreements."""
+    world.reset([0], [world.start(world.tasks[0], 0)], [key(0)])
+    action = np.ones((1, *world.action_space.shape), np.float32)
+    found = [world.step([0], action, [key(step + 1)]) for step in range(steps)]
+    return (
+        [float(step.reward[0]) for step in found],
+        [bool(step.truncated[0]) for step in found],
+        [float(step.signals["disagreement"][0]) for step in found],
+    )
+
+
+def test_episodes_are_cut_and_penalised_as_asked(trained: tuple[Path, dict[str, float]]) -> None:
+    reward, cut, apart = imagined(LearnedWorld(trained[0]), 6)
+    assert not any(cut)
+    assert imagined(LearnedWorld(trained[0], truncate=5), 6)[1] == [False] * 4 + [True] * 2
+    punished = imagined(LearnedWorld(trained[0], penalty=2.0), 6)[0]
+    np.testing.assert_allclose(punished, np.array(reward) - 2 * np.array(apart), rtol=1e-5, atol=1e-6)
+    world = LearnedWorld(trained[0], truncate="disagreement")
+    world._trusted = sorted(apart)[2]
+    assert imagined(world, 6)[1] == [each > sorted(apart)[2] for each in apart]
+
+
+def test_a_policy_of_the_simulator_runs_in_the_model(trained: tuple[Path, dict[str, float]]) -> None:
+    episodes = evaluate(LearnedWorld(trained[0], num_slots=4), ToyExpert(), episodes=2)
+    assert all(episode.status == "done" for episode in episodes)
