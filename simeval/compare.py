@@ -51,6 +51,8 @@ def compare(
     matched = any(outcome.arm.drawn for side in sides for outcome in side)
     compared: list[dict[str, Any]] = []
     everything: tuple[list[Outcome], list[Outcome]] = [], []
+    differ = differences(run_a.info, run_b.info)
+    words = [item["text"] for item in differ]
     same_run = run_a.run_id == run_b.run_id and run_a.path.samefile(run_b.path)
     for arm_a, arm_b in _arms(sides, names, (policy_a, policy_b)):
         first = [o for o in sides[0] if o.arm == arm_a and o.task in tasks]
@@ -61,7 +63,7 @@ def compare(
             if matched:
                 everything[0].extend(members[0])
                 everything[1].extend(members[1])
-            notes = [] if matched else notes_on(*members, same_run)
+            notes = [] if matched else notes_on(*members, same_run, words)
             named = {"a": names[arm_a], "b": names[arm_b], "condition": conditions[arm_a.condition]}
             where = {"place": place_of(arm_a.condition) if arm_a.drawn else [] if matched else None}
             compared.append({**named, **where, **item, "notes": notes})
@@ -75,12 +77,16 @@ def compare(
         "schema": SCHEMA,
         "a": str(run_a.path),
         "b": str(run_b.path),
-        "unfinished": {side: run.unfinished for side, run in (("a", run_a), ("b", run_b)) if run.unfinished},
+        "unfinished": {
+            side: f"{run.unfinished} are there; go on by {run.resumed_by}"
+            for side, run in (("a", run_a), ("b", run_b))
+            if run.unfinished
+        },
         "tasks": tasks,
         "tasks_left_out": sorted({o.task for side in sides for o in side} - set(tasks)),
         "comparisons": compared,
-        "notes": notes_on(*everything, same_run) if matched else [],
-        "differences": differences(run_a.info, run_b.info),
+        "notes": notes_on(*everything, same_run, words) if matched else [],
+        "differences": differ,
     }
 
 

@@ -167,6 +167,13 @@ class Run:
         return f"{settled} of {size} rollouts" if isinstance(size, int) else f"{settled} rollouts"
 
     @property
+    def resumed_by(self) -> str:
+        """How to go on with the run, in words."""
+        if "run" in self.info.get("config", {}):
+            return f"run.dir={self.path} run.resume=true"
+        return f"calling evaluate again with path={str(self.path)!r}"
+
+    @property
     def episodes(self) -> "pandas.DataFrame":
         """One row per requested rollout; ``status`` is ``done``, ``error``, ``dropped`` or ``pending``."""
         import pandas

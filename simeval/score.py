@@ -43,7 +43,7 @@ def run_scores(run: Run, outcomes: Sequence[Outcome], confidence: float = 0.95) 
     scores = scores_of(outcomes, run.path.name, confidence, run.conventions)
     if not run.unfinished:
         return scores
-    said = f"This run is not finished: {run.unfinished} are there; go on by run.dir={run.path} run.resume=true."
+    said = f"This run is not finished: {run.unfinished} are there; go on by {run.resumed_by}."
     return {**scores, "headline": f"{said} {scores['headline']}", "unfinished": said}
 
 

@@ -198,7 +198,7 @@ def print_comparison(comparison: Mapping[str, Any], console: "Console | None" = 
 
     say(f"A = {comparison['a']}\nB = {comparison['b']}")
     for side, there in comparison["unfinished"].items():
-        say(f"{side.upper()} is not finished: {there} are there; go on by run.dir={comparison[side]} run.resume=true.")
+        say(f"{side.upper()} is not finished: {there}.")
     single = [item for item in comparison["comparisons"] if item["place"] is None]
     if len(single) < len(comparison["comparisons"]):
         _print_matched(comparison, console, say)

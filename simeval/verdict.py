@@ -11,8 +11,8 @@ from simeval.pairing import LEVEL, match
 from simeval.wording import caveat, difference, ordered, p_value, percent
 
 
-def notes_on(first: Sequence[Outcome], second: Sequence[Outcome], same_run: bool) -> list[str]:
-    """What a reader must know before believing a comparison."""
+def notes_on(first: Sequence[Outcome], second: Sequence[Outcome], same_run: bool, differ: Sequence[str]) -> list[str]:
+    """What a reader must know before believing a comparison; ``differ``: in what the two runs differ, in words."""
     pairs, _ = match(first, second)
     same = [(a, b) for a, b in pairs if a.id == b.id]
     apart = [(a, b) for a, b in same if a.summary is None or b.summary is None or not agree(a.summary, b.summary)]
@@ -23,8 +23,7 @@ def notes_on(first: Sequence[Outcome], second: Sequence[Outcome], same_run: bool
     elif apart:
         notes.append(
             f"{len(same)} rollouts are asked for in the same words in both runs (equal ids), and {len(apart)} of them "
-            f"ended differently, {opposite} with the opposite outcome: a policy or a world has changed under its name, "
-            "or is not a function of the rollout"
+            f"ended differently, {opposite} with the opposite outcome: {_why_apart(differ)}"
         )
     elif same:
         notes.append(
@@ -43,6 +42,14 @@ def notes_on(first: Sequence[Outcome], second: Sequence[Outcome], same_run: bool
     if words:
         notes.append(f"on {words} of the shared starts the instructions of A and B differ")
     return notes
+
+
+def _why_apart(differ: Sequence[str]) -> str:
+    if len(differ) == 1:
+        return f"the one difference between the runs is {differ[0]}"
+    if differ:
+        return f"the runs differ in {len(differ)} things, which are listed"
+    return "a policy or a world has changed under its name, or is not a function of the rollout"
 
 
 def _setting_note(

@@ -17,7 +17,7 @@ from policies.learned.features import Batch
 from policies.learned.words import PADDING, UNKNOWN
 from policies.noisy import ActionNoise
 from policies.vla import VisionLanguageAction
-from simeval.errors import ConfigError
+from simeval.errors import ConfigError, DivergedError
 from simeval.evaluation import evaluate
 from simeval.noise import Key
 from simeval.reader import Run
@@ -178,7 +178,6 @@ def test_a_training_that_is_gone_on_with_ends_where_one_that_was_not_interrupted
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_training_lowers_the_error_on_episodes_that_it_never_saw(run: Run, tmp_path: Path) -> None:
     cloning = training(run, tmp_path / "learn", steps=120, learning_rate=3e-3)
     told: dict[int, dict[str, float]] = {}
@@ -187,6 +186,19 @@ def test_training_lowers_the_error_on_episodes_that_it_never_saw(run: Run, tmp_p
     cloning.run(lambda step, values: told.setdefault(step, {}).update(values))
     assert cloning.validation_error() < 0.7 * before
     assert told[120]["validation_error"] == pytest.approx(cloning.validation_error())
+
+
+def test_a_training_whose_loss_is_no_number_stops_and_keeps_its_last_checkpoint(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloning = training(run, tmp_path / "diverged")
+    cloning.run(quiet, steps=4)
+    saved = (tmp_path / "diverged" / "model.safetensors").read_bytes()
+    sound = cloning.loss
+    monkeypatch.setattr(cloning, "loss", lambda *given: sound(*given) * float("nan"))
+    with pytest.raises(DivergedError, match="the loss is nan at step 4; lower learning_rate"):
+        cloning.run(quiet)
+    assert (tmp_path / "diverged" / "model.safetensors").read_bytes() == saved
 
 
 def test_every_saved_checkpoint_is_shown_to_who_judges_it(run: Run, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from simeval import Memory, Policy, PolicyStep, Run, StepKey
 from simeval.cli import main
+from simeval.testing import ToySimulator
 from simeval.types import Observation
 
 SMALL = ["world.task=reach", "world.num_slots=2", "protocol.episodes=2", "report.videos=0"]
@@ -60,6 +62,10 @@ class Terminated(Pixels):
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+def _never(*_: object) -> None:
+    raise RuntimeError("no reset today")
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -133,6 +139,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["run.dir=[a]"], "expected the name of a folder"),
         (["policy=openpi", "policy.url=5"], "policy.url is an address such as ws://localhost:8000; received 5"),
         (["=3"], "SETTING=VALUE"),
+        (["world=7"], "unknown world '7'; available: "),
+        (["~run.dir"], "~run.dir drops nothing"),
         (["world"], "world"),
     ],
 )
@@ -448,6 +456,39 @@ def test_python_m_simeval_is_the_same_command() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("simeval: nowhere does not exist")
     assert subprocess.run([sys.executable, "-m", "simeval"], capture_output=True).returncode == 2
+
+
+def test_a_command_works_where_its_streams_are_closed() -> None:
+    command = f"{shlex.quote(sys.executable)} -m simeval run world=tabletop {shlex.join(SMALL)} run.dir=quiet >&- 2>&-"
+    done = subprocess.run(["sh", "-c", command], timeout=300)
+    assert done.returncode == 0
+    assert len(Run("quiet").episodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["report", "{run}", "--videos", "-1"], "--videos"),
+        (["serve", "policy=uniform", "world=tabletop", "serve.port=70000"], "serve.port"),
+    ],
+)
+def test_numbers_out_of_their_range_are_refused(
+    capsys: pytest.CaptureFixture[str], small_run: Path, arguments: list[str], expected: str
+) -> None:
+    assert expected in refused(capsys, *(argument.format(run=small_run) for argument in arguments))
+
+
+def test_what_was_not_run_is_marked_otherwise_than_what_failed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ToySimulator, "reset", _never)
+    Path("world").mkdir()
+    Path("world/broken.yaml").write_text("_target_: simeval.testing.ToySimulator\n")
+    assert main(["check", "world=broken", "--config-dir", "."]) == 1
+    shown = capsys.readouterr().out
+    assert "✗" in shown
+    assert "–" in shown
+    assert "were not run" in shown
 
 
 @pytest.mark.parametrize("command", ["run", "check"])

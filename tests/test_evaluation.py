@@ -56,6 +56,7 @@ def test_an_interrupted_run_is_not_scored_as_if_it_were_whole(tmp_path: Path, mo
     evaluate(ToySimulator(), ToyExpert(), episodes=20, tasks=["reach-left"], path=whole)
     assert Run(whole).unfinished is None
     assert "unfinished" not in score(Run(whole))
+    assert "go on by calling evaluate again with path=" in score(run)["headline"]
     assert set(compare(run, Run(whole))["unfinished"]) == {"a"}
     leftover = path / ".run.json.1.tmp"
     leftover.write_text("{")  # of a process that was killed while it wrote

@@ -335,6 +335,25 @@ def test_ticks_of_an_axis_are_told_apart(opened: Opened, low: float, high: float
     assert found == labels
 
 
+@pytest.mark.browser
+def test_an_axis_without_room_for_its_ticks_shows_its_ends(opened: Opened) -> None:
+    assert opened.page.evaluate("axisTicks(-0.31, 0.42, 60, 4).map((tick) => tick.text)") == ["−0.3", "0.4"]
+
+
+@pytest.mark.browser
+def test_provenance_lists_settings_within_settings(opened: Opened) -> None:
+    texts = opened.page.evaluate(
+        """[
+            ["reach", "push"], {size: [96, 96], frame: "world"}, 'Chunked {"execute":8,"model":{"depth":2}}', "{broken",
+        ].map((value) => {
+            const place = document.createElement("div");
+            place.append(...plain(value));
+            return place.textContent;
+        })"""
+    )
+    assert texts == ["reach, push", "size96, 96frameworld", "Chunkedexecute8modeldepth2", "{broken"]
+
+
 def test_a_lowest_and_a_highest_return_are_filmed_where_no_success_is_defined(tmp_path: Path) -> None:
     episodes = [
         made_episode(made_rollout("p", "pick", index), bool(index % 2), success_hold=0, image_size=64)

@@ -368,6 +368,18 @@ def test_equal_rollouts_that_ended_differently_are_said_to_have(tmp_path: Path) 
     assert "12 with the opposite outcome" in item["notes"][0]
 
 
+def test_equal_rollouts_that_ended_differently_are_laid_to_what_the_runs_differ_in(tmp_path: Path) -> None:
+    a, b = _two_runs(tmp_path, range(20))
+    info = json.loads((b.path / "run.json").read_text())
+    for changed, told in (
+        ({}, "the one difference between the runs is version of mujoco: 3.3.0 in A, 3.4.0 in B"),
+        ({"hardware": {"machine": "other"}}, "the runs differ in 2 things, which are listed"),
+        ({"sessions": [{"versions": {"mujoco": "3.3.0"}}]}, "a policy or a world has changed under its name"),
+    ):
+        (b.path / "run.json").write_text(json.dumps({**info, **changed}))
+        assert told in compare(a, Run(b.path))["comparisons"][0]["notes"][0]
+
+
 def test_horizons_that_differ_between_the_runs_are_said_to(tmp_path: Path) -> None:
     runs = [
         write_made_run(tmp_path / str(h), [made_episode(made_rollout("p", "t", i, horizon=h), True) for i in range(4)])

@@ -119,9 +119,23 @@ def _translate(error: Exception, name: str, overrides: Sequence[str], config_dir
         group, _, option = missing.group(1).rpartition("/")
         own = "" if config_dir is not None else "; a file of your own is found with --config-dir FOLDER"
         return ConfigError(f"{unknown(group or 'configuration', option, options_of(group, config_dir))}{own}")
+    if "Config group override must be a string or a list" in text:
+        return _no_name(text, overrides, config_dir)
+    if dropped := re.search(r"Could not delete from config\. '([^']+)'", text):
+        return ConfigError(f"~{dropped.group(1)} drops nothing: there is no such setting, or it is null already")
     setting = re.search(r"Could not override '([^']+)'", text)
     if setting and any(part.lstrip("+~").startswith(setting.group(1)) for part in overrides):
         return unknown_setting(_composed_groups(name, overrides, setting.group(1)), setting.group(1))
+    return ConfigError(f"{text} (settings are SETTING=VALUE)")
+
+
+def _no_name(text: str, overrides: Sequence[str], config_dir: str | None) -> ConfigError:
+    """The error for a group set to a number or a truth value, where the name of one of its files is due."""
+    for override in overrides:
+        group, _, value = override.lstrip("+").partition("=")
+        available = options_of(group.partition("@")[0], config_dir) if group and "." not in group else []
+        if available and value not in available and not re.match(r"[A-Za-z_\[]", value):
+            return unknown(group, value, available)
     return ConfigError(f"{text} (settings are SETTING=VALUE)")
 
 

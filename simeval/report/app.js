@@ -410,13 +410,24 @@ function drawMethod() {
   const rows = scores.arms.filter((arm) => arm.measure === "success" && (DATA.general || arm.condition === "nominal")).map((arm) => html("tr", {}, html("td", {}, arm.arm), ...names.map((name) => html("td", { class: "number" }, arm.under_other_rules[name] === null ? "–" : percent(arm.under_other_rules[name], arm.n)))));
   $("other-rules").replaceChildren(html("div", { class: "table" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows))));
   const sections = Object.entries(DATA.provenance.sections).filter(([, values]) => Object.keys(values).length);
-  $("provenance").replaceChildren(...sections.map(([name, values]) => html("figure", {}, html("figcaption", {}, name), html("dl", {}, ...Object.entries(values).flatMap(([key, value]) => [html("dt", {}, key), html("dd", {}, plain(value))])))));
+  $("provenance").replaceChildren(...sections.map(([name, values]) => html("figure", {}, html("figcaption", {}, name), settings(values))));
   $("config").querySelector("pre").textContent = JSON.stringify(DATA.provenance.config, null, 2);
 }
 
+/* Settings as a list of names and values; settings within settings as a list within. */
+function settings(values) {
+  return html("dl", {}, ...Object.entries(values).flatMap(([key, value]) => [html("dt", {}, key), html("dd", {}, ...plain(value))]));
+}
+
 function plain(value) {
-  if (value === null || typeof value !== "object") return String(value);
-  return Object.entries(value).map(([key, item]) => `${key}: ${plain(item)}`).join("; ");
+  if (Array.isArray(value)) return [value.every((item) => item === null || typeof item !== "object") ? value.join(", ") : JSON.stringify(value)];
+  if (value !== null && typeof value === "object") return [settings(value)];
+  const [, words, configured] = /^(.*?) ?(\{".*\})$/.exec(value) ?? [];
+  try {
+    return configured ? [words, settings(JSON.parse(configured))] : [String(value)];
+  } catch {
+    return [String(value)];
+  }
 }
 
 /* ---- wiring ---- */

@@ -50,12 +50,14 @@ function axisNumbers(values) {
 const GLYPH = 6.9, BIG_GLYPH = 8.8;
 const textWidth = (texts, glyph = GLYPH) => Math.max(0, ...texts.map((text) => text.length)) * glyph;
 
-/* Ticks of an axis from low to high on `room` pixels: as many, up to `count`, as their labels leave room for. */
+/* Ticks of an axis from low to high on `room` pixels: as many, up to `count`, as their labels leave room for; its ends where there is no room for two. */
 function axisTicks(low, high, room, count, format = axisNumbers) {
-  for (; count > 0; count -= 1) {
+  for (; count > 1; count -= 1) {
     const values = ticks(low, high, count), texts = format(values);
-    if (textWidth(texts) + 10 <= ((values[1] - values[0] || high - low) / (high - low)) * room || count === 1) return values.map((value, i) => ({ value, text: texts[i] }));
+    if (values.length > 1 && textWidth(texts) + 10 <= ((values[1] - values[0]) / (high - low)) * room) return values.map((value, i) => ({ value, text: texts[i] }));
   }
+  const texts = format([low, high]);
+  return [low, high].map((value, i) => ({ value, text: texts[i] }));
 }
 
 /* The label of a tick at x, kept between left and right. */
