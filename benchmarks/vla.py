@@ -97,7 +97,7 @@ def training(run: Run, memory: int, steps: int, folder_: Path) -> Callable[[], f
     network = VisionLanguageAction(data.features, data.vocabulary)
     work = BehaviourCloning(network, data, Recipe(steps=10**6, validate_every=10**6, save_every=10**6), folder_)
     work.fit_statistics()
-    batches: Iterator[Batch] = data.batches(64)
+    batches: Iterator[Batch] = data.batches(32)
 
     def go() -> float:
         began = time.perf_counter()
@@ -122,7 +122,7 @@ def main() -> None:
     print(f"16 slots: {sides['engine']:.0f} episodes/min; one environment: {sides['loop']:.0f} episodes/min")
     with tempfile.TemporaryDirectory() as temporary:
         run = recorded(Path(temporary) / "run", 4 if quick else 40)
-        steps = 4 if quick else 40
+        steps = 4 if quick else 10
         traces = training(run, 1 << 27, steps, Path(temporary) / "a")
         memory = training(run, 8 << 30, steps, Path(temporary) / "b")
         speeds = [(traces(), memory()) for _ in range(1 if quick else 4)]

@@ -196,8 +196,8 @@ class _Save:
                 continue
             content = node.save(self, self.replaced.get(index, node.target))
             if content is not None:
-                nodes.append((index, content))
-        nodes.extend((index, [all_nodes[index].target.copy()]) for index in orphans if index in self.referred)
+                nodes.append([index, content])
+        nodes.extend([index, [all_nodes[index].target.copy()]] for index in orphans if index in self.referred)
         return {"layout": self.capture.layout, "nodes": nodes, "new": self.new}
 
     def _orphaned(self, array: np.ndarray) -> bool:
@@ -301,7 +301,7 @@ class _Save:
             keys = self._elements(list(value), None, where)
             self.inside_new += 1
             content = [
-                (key, self.value(item, base.get(name, _MISSING), (where, name)))
+                [key, self.value(item, base.get(name, _MISSING), (where, name))]
                 for key, (name, item) in zip(keys, value.items(), strict=True)
             ]
             self.inside_new -= 1

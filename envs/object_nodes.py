@@ -130,7 +130,7 @@ class Items(Node):
                 continue
             encoded = value if type(value) in PLAIN else encoder.value(value, original, (self.path, key))
             if not (type(encoded) is tuple and encoded[0] == "node" and encoder.unchanged(encoded, original)):
-                entries.append((key if type(key) is str else self._key(encoder, key), encoded))
+                entries.append([key if type(key) is str else self._key(encoder, key), encoded])
         if same_keys:
             return [entries, [], None] if entries else None
         gone = [self._key(encoder, key) for key in base if key not in live]

@@ -4,8 +4,10 @@ Actions are the model's own; for a model that may leave the action space, wrap e
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -47,6 +49,8 @@ class ChunkModel(ABC):
     """Name -> shape per observation of the extras of every prediction (float32)."""
     conventions: Conventions = UNDECLARED
     """What the model takes observations and actions to mean."""
+    concurrent: int = 1
+    """How many calls of :meth:`predict` may be under way at once, each in a thread of its own."""
 
     def check(self, spec: WorldSpec) -> None:
         """Raise ``ConfigError`` where the model does not fit a World; the default compares the actions."""
@@ -61,6 +65,11 @@ class ChunkModel(ABC):
         """Chunks for ``n`` observations; row i a function of row i alone, at any one fixed ``n``."""
 
 
+@cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="simeval-predict")
+
+
 class _ChunkPolicy(Policy):
     """What both policies over a chunk model share: the fit to a World, and prediction in padded batches."""
 
@@ -68,7 +77,8 @@ class _ChunkPolicy(Policy):
         own = Conventions(action_dim=model.action_dim, chunk=model.horizon, executed=executed)
         self.conventions = own.over(model.conventions)
         self._model = model
-        self.batch_size = whole("batch_size", batch_size)
+        self._rows = whole("batch_size", batch_size)
+        self.batch_size = self._rows * model.concurrent
         self.observation_keys = tuple(model.observation_keys)
 
     def bind(self, spec: WorldSpec) -> Policy:
@@ -84,20 +94,35 @@ class _ChunkPolicy(Policy):
         A result is an array per name, [len(rows), …].
         """
         found = self._blank(len(rows))
-        for begin in range(0, len(rows), self.batch_size):
-            batch = rows[begin : begin + self.batch_size]
-            padded = np.concatenate([batch, np.repeat(batch[:1], self.batch_size - len(batch))])
+        batches = [rows[begin : begin + self._rows] for begin in range(0, len(rows), self._rows)]
+
+        def predicted(batch: np.ndarray) -> Prediction:
+            padded = np.concatenate([batch, np.repeat(batch[:1], self._rows - len(batch))])
             shown = {key: observation[key][padded] for key in self.observation_keys}
-            predicted = self._model.predict(shown, [instruction[i] for i in padded], [keys[i] for i in padded])
-            parts = {"chunk": predicted.chunk, "log_prob": predicted.log_prob, "entropy": predicted.entropy}
-            for name, column in found.items():
-                value = parts[name] if name in parts else predicted.extras.get(name)
-                expected = (self.batch_size, *column.shape[1:])
-                if value is None or tuple(value.shape) != expected:
-                    got = "nothing" if value is None else f"shape {tuple(value.shape)}"
-                    raise ValueError(f"the chunk model gave {got} for {name}, expected {expected}")
-                column[begin : begin + len(batch)] = np.asarray(value)[: len(batch)]
+            return self._model.predict(shown, [instruction[i] for i in padded], [keys[i] for i in padded])
+
+        begin = 0
+        for batch, prediction in zip(batches, self._each(predicted, batches), strict=True):
+            self._put(prediction, found, slice(begin, begin + len(batch)))
+            begin += len(batch)
         return found
+
+    def _each(
+        self, predicted: Callable[[np.ndarray], Prediction], batches: Sequence[np.ndarray]
+    ) -> Iterable[Prediction]:
+        at_once = min(self._model.concurrent, len(batches))
+        return _threads(at_once).map(predicted, batches) if at_once > 1 else map(predicted, batches)
+
+    def _put(self, prediction: Prediction, found: Mapping[str, np.ndarray], place: slice) -> None:
+        """Write the first rows of a batch, as many as ``place`` has, where they belong."""
+        parts = {"chunk": prediction.chunk, "log_prob": prediction.log_prob, "entropy": prediction.entropy}
+        for name, column in found.items():
+            value = parts[name] if name in parts else prediction.extras.get(name)
+            expected = (self._rows, *column.shape[1:])
+            if value is None or tuple(value.shape) != expected:
+                got = "nothing" if value is None else f"shape {tuple(value.shape)}"
+                raise ValueError(f"the chunk model gave {got} for {name}, expected {expected}")
+            column[place] = np.asarray(value)[: place.stop - place.start]
 
     def _blank(self, n: int) -> dict[str, np.ndarray]:
         """Room for everything that a prediction consists of."""
@@ -125,7 +150,7 @@ class Chunked(_ChunkPolicy):
     @property
     def fingerprint(self) -> str:
         """See ``Policy.fingerprint``."""
-        return f"Chunked execute={self._execute} batch_size={self.batch_size} of [{self._model.fingerprint}]"
+        return f"Chunked execute={self._execute} batch_size={self._rows} of [{self._model.fingerprint}]"
 
     def initial_memory(self, n: int) -> Memory:
         """The prediction being executed, and ``cursor`` [n], the next action in it; all queues are empty."""
@@ -171,7 +196,7 @@ class Ensembled(_ChunkPolicy):
     @property
     def fingerprint(self) -> str:
         """See ``Policy.fingerprint``."""
-        return f"Ensembled decay={self._decay!r} batch_size={self.batch_size} of [{self._model.fingerprint}]"
+        return f"Ensembled decay={self._decay!r} batch_size={self._rows} of [{self._model.fingerprint}]"
 
     def initial_memory(self, n: int) -> Memory:
         """For the next H steps: weighted ``total`` [n, H, A] of the predictions so far, and their ``count`` [n, H]."""

@@ -11,10 +11,14 @@ _ARRAY, _TUPLE, _WIDE_INT, _SCALAR = 1, 2, 3, 4
 _PLAIN_KINDS = "biufcSU"
 
 
+_HEAD = msgpack.Packer(autoreset=True)
+"""Of arrays: plain values only, so that it calls nothing, and is never entered while it packs."""
+
+
 def _encode(value: Any) -> Any:
     if type(value) is np.ndarray:
-        head = [_plain(value.dtype), list(value.shape), np.ascontiguousarray(value).tobytes()]
-        return msgpack.ExtType(_ARRAY, msgpack.packb(head))
+        head = [_plain(value.dtype), value.shape, value.tobytes()]
+        return msgpack.ExtType(_ARRAY, _HEAD.pack(head))
     if isinstance(value, np.generic):
         return msgpack.ExtType(_SCALAR, msgpack.packb([_plain(value.dtype), value.tobytes()]))
     if type(value) is tuple:

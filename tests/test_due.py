@@ -1,5 +1,6 @@
 """Policies that predict chunks: episodes wait to fill their batches, and no picture is drawn that nobody sees."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -103,6 +104,36 @@ def test_episodes_that_are_due_wait_for_one_another() -> None:
     rows = sum(-(-episode.length // 4) for episode in found)
     assert sum(model.sent) == rows
     assert len(model.sent) < 1.3 * rows / 8
+
+
+class SideBySide(Seeing):
+    """Two batches at once; each waits until the other is under way too, or for a moment where there is one only."""
+
+    concurrent = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met = 0
+        self._both = threading.Barrier(2)
+
+    def predict(self, observation: Observation, instruction: Sequence[str], keys: Sequence[StepKey]) -> Prediction:
+        try:
+            self._both.wait(0.05)
+            self.met += 1
+        except threading.BrokenBarrierError:
+            self._both.reset()
+        return super().predict(observation, instruction, keys)
+
+
+def test_batches_that_are_predicted_side_by_side_give_the_same_actions() -> None:
+    world, model = ToySimulator(num_slots=8, cameras=("top",), image_size=32), SideBySide()
+    one, two = (
+        episodes(world, Clipped(Chunked(each, execute=4, batch_size=4)), pictures=True) for each in (Seeing(), model)
+    )
+    assert model.met >= 2
+    for a, b in zip(one, two, strict=True):
+        assert a.status == b.status == "done"
+        np.testing.assert_array_equal(a.action, b.action)
 
 
 def test_a_policy_that_is_never_due_keeps_no_other_waiting_and_is_kept_by_none() -> None:

@@ -89,6 +89,7 @@ class LiberoSimulator(StagedSimulator):
             read_again(self._env, "" if moved else "image")
             given = self._env._get_observations()
         self._observe(given)
+        self._capture.objects.settle()
         self._reward, self._success = 0.0, bool(self._env._check_success())
         return self._present()
 

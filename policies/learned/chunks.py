@@ -14,6 +14,7 @@ from policies.learned.features import Inputs, channels_first, stacked_numbers
 from policies.learned.network import ChunkNetwork
 from simeval.errors import ConfigError
 from simeval.noise import StepKey, standard_normal
+from simeval.provenance import cores
 from simeval.settings import whole
 from simeval.types import Observation, WorldSpec
 
@@ -39,7 +40,7 @@ class NetworkChunks(ChunkModel):
     ):
         self._folder = checkpoint.located(folder)
         self._network: ChunkNetwork = checkpoint.load(self._folder)
-        self._device = device_named(device)
+        self.device = device_named(device)
         self._threads = whole("threads", threads)
         self._samples = whole("samples", samples)
         if not (np.isfinite(temperature) and temperature >= 0):
@@ -47,7 +48,7 @@ class NetworkChunks(ChunkModel):
         if temperature != 1 and self._network.has_density:
             raise ConfigError(f"{folder} has densities, which are those of temperature 1; received {temperature!r}")
         self._temperature = float(temperature)
-        self._network.to(self._device)
+        self._network.to(self.device)
         self._predict: Any = torch.compile(self._network.predict) if compile else self._network.predict
         features = self._network.features
         self.horizon, self.action_dim = features.horizon, features.action_dim
@@ -55,7 +56,9 @@ class NetworkChunks(ChunkModel):
         self.has_density = self._network.has_density
         self.conventions = features.declared()
         self.extras = {"disagreement": ()} if samples > 1 else {}
-        place = f"cpu threads={threads}" if self._device.type == "cpu" else f"{self._device.type} bf16"
+        if self.device.type == "cpu" and not compile:
+            self.concurrent = max(1, cores() // self._threads)
+        place = f"cpu threads={threads}" if self.device.type == "cpu" else f"{self.device.type} bf16"
         self.fingerprint = (
             f"{self._network.kind} {checkpoint.content_hash(self._folder)} {place} samples={samples} "
             f"temperature={self._temperature:g} torch={torch.__version__}" + (" compiled" if compile else "")
@@ -73,13 +76,13 @@ class NetworkChunks(ChunkModel):
             {key: channels_first(np.asarray(observation[key])) for key in network.features.images},
             stacked_numbers(network.features, observation),
             network.vocabulary.encode(instruction),
-        ).to(self._device)
+        ).to(self.device)
         noise = torch.from_numpy(
             standard_normal(keys, (self._samples, *network.noise_shape), "chunk").astype(np.float32)
-        ).to(self._device)
+        ).to(self.device)
         noise = self._temperature * noise
         torch.set_num_threads(self._threads)
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             drawn = [self._predict(inputs, noise[:, sample]) for sample in range(self._samples)]
         extras = {}
         if self._samples > 1:

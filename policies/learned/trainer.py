@@ -94,4 +94,4 @@ class PolicyTrainer(Trainer):
 
     def policy(self, folder: Path) -> Policy:
         """See ``Trainer.policy``."""
-        return learned(folder, execute=self._execute, batch_size=16, device=str(self._device), threads=1)
+        return learned(folder, execute=self._execute, device=str(self._device), threads=1)
