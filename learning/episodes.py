@@ -32,7 +32,7 @@ class EpisodeData(ABC, Generic[D, B]):
         self.validation = list(validation)
         self.seed = seed
         self._memory = memory
-        self._kept: dict[str, D] = {}
+        self._kept: dict[int, D] = {}
 
     @abstractmethod
     def decoded(self, episode: Episode) -> D:
@@ -106,9 +106,10 @@ class EpisodeData(ABC, Generic[D, B]):
     def _decode(self, episodes: Sequence[Episode]) -> list[D]:
         """The episodes in memory; they stay there where all fit."""
         with ThreadPoolExecutor() as pool:
-            fresh = [episode for episode in episodes if episode.id not in self._kept]
-            decoded = dict(zip((e.id for e in fresh), pool.map(self.decoded, fresh), strict=True))
-        found = [self._kept[e.id] if e.id in self._kept else decoded[e.id] for e in episodes]
+            # By object: episodes of two runs may be asked for in the same words, and so have one id.
+            fresh = [episode for episode in episodes if id(episode) not in self._kept]
+            decoded = dict(zip(map(id, fresh), pool.map(self.decoded, fresh), strict=True))
+        found = [self._kept[id(e)] if id(e) in self._kept else decoded[id(e)] for e in episodes]
         if len(episodes) == len(self.training):
             self._kept.update(decoded)
         return found

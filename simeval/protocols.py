@@ -11,6 +11,7 @@ from typing import Any
 from simeval.errors import ConfigError
 from simeval.noise import Key
 from simeval.perturbation import effect_of, split
+from simeval.policy import Policy
 from simeval.schedule import Drop, Protocol, parallel_iter
 from simeval.settings import names
 from simeval.types import Perturbation, Rollout, Start
@@ -36,6 +37,10 @@ class Study(ABC):
     def size(self, setting: Setting) -> int | None:
         """How many rollouts it asks for, where that is known beforehand."""
         return None
+
+    def policies(self, setting: Setting) -> Mapping[str, Mapping[str, Policy]]:
+        """World -> name -> a policy that the protocol itself brings, beside those of the setting."""
+        return {}
 
 
 def together(rollouts: Sequence[Rollout | Drop]) -> Protocol:

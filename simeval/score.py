@@ -13,6 +13,7 @@ from typing import Any
 
 from simeval.arms import Arm, condition_names, labels
 from simeval.errors import in_brief
+from simeval.fidelity_analysis import fidelity_studies, fidelity_words
 from simeval.folder import write_json
 from simeval.matched_analysis import matched_studies
 from simeval.matched_words import matched_headline
@@ -23,6 +24,7 @@ from simeval.recovery_analysis import recovery_studies, recovery_words
 from simeval.stats import holm
 from simeval.summaries import other_rules, over_tasks, rate, summary
 from simeval.timing import timings
+from simeval.versions import version_of
 from simeval.wording import bounds_of, headline, undefined
 
 SCHEMA = "simeval-scores/1"
@@ -40,11 +42,18 @@ def score(run: Run, confidence: float = 0.95) -> dict[str, Any]:
 
 def run_scores(run: Run, outcomes: Sequence[Outcome], confidence: float = 0.95) -> dict[str, Any]:
     """The scores of a run with these outcomes; one that was not gone through to its end says so first of all."""
-    scores = scores_of(outcomes, run.path.name, confidence, run.conventions)
+    studies = fidelity_studies(run, outcomes, confidence)
+    scores = scores_of(judged(outcomes), run.path.name, confidence, run.conventions) | {"fidelity": studies}
+    scores["headline"] = " ".join([*map(fidelity_words, studies), scores["headline"]])
     if not run.unfinished:
         return scores
     said = f"This run is not finished: {run.unfinished} are there; go on by {run.resumed_by}."
     return {**scores, "headline": f"{said} {scores['headline']}", "unfinished": said}
+
+
+def judged(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Those that say how good a policy is: all but actions that were done again in a model."""
+    return [outcome for outcome in outcomes if version_of(outcome.arm.policy) is None]
 
 
 def scores_of(
@@ -96,6 +105,7 @@ def scores_of(
         "pairs": _pairs(by_arm, names, confidence),
         "matched": matched_studies(outcomes, confidence),
         "recovery": recovery_studies(outcomes, confidence),
+        "fidelity": [],
         "branches": [
             {"arm": names[arm], **rate(members, confidence)}
             for arm, members in _grouped(o for o in outcomes if o.branch).items()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from simeval.fidelity_analysis import fidelity_tables
 from simeval.matched_tables import matched_comparison_table, matched_table
 from simeval.pairing import LEVEL
 from simeval.recovery_analysis import recovery_table
@@ -32,6 +33,9 @@ def print_table(scores: dict[str, Any], console: "Console | None" = None) -> Non
     console = console or Console()
     for study in scores["matched"]:
         console.print(matched_table(study, scores["run"], scores["rule"]["confidence"]))
+    for study in scores["fidelity"]:
+        for table in fidelity_tables(study, scores["run"], scores["rule"]["confidence"]):
+            console.print(table)
     for study in scores["recovery"]:
         console.print(recovery_table(study, scores["run"], scores["rule"]["confidence"]))
     for group in groups(scores):

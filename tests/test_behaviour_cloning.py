@@ -99,6 +99,21 @@ def test_a_chunk_is_what_was_meant_from_then_on_and_ends_with_the_episode(run: R
     assert seen == 320
 
 
+def test_episodes_of_two_runs_that_were_asked_for_in_the_same_words_are_both_learned_from(tmp_path: Path) -> None:
+    runs = []
+    for sigma in (0.0, 0.15):
+        path = tmp_path / str(sigma)
+        evaluate(Seen(), {"noisy": ActionNoise(ToyExpert(), sigma)}, episodes=4, path=path)
+        runs.append(Run(path))
+    assert {e.id for e in runs[0]} == {e.id for e in runs[1]}
+    data = Demonstrations(runs, ("state",), 4, 0.1, validation=0.0)
+    batches = zip(data.batches(8), range(300), strict=False)
+    seen = {row.numpy().tobytes() for batch, _ in batches for row in batch.inputs.numbers}
+    for run in runs:
+        rows = {row.tobytes() for e in run if e.succeeded for row in e.observation["state"][1:-1].astype(np.float32)}
+        assert len(rows & seen) > 0.6 * len(rows)
+
+
 @pytest.mark.parametrize("early", [None, 2.0])
 @pytest.mark.parametrize("memory", [20_000, 1 << 30])
 def test_batches_are_a_function_of_their_place(run: Run, memory: int, early: float | None) -> None:

@@ -22,8 +22,8 @@ PACKAGES = {
 
 LAYERS = {
     # layer of simeval: its modules                                        layers it may import beside itself
-    "data": ("errors noise codec conventions types settings", ""),
-    "numbers": ("metrics stats latency interaction", "data"),
+    "data": ("errors noise codec conventions types settings versions", ""),
+    "numbers": ("metrics stats latency interaction agreement", "data"),
     "contract": ("world wrappers simulator policy matching perturbation axes", "data"),
     "trace": (
         "content tape episode index shard shard_reader shard_source trace reader provenance folder store video",
@@ -31,11 +31,11 @@ LAYERS = {
     ),
     "scores": (
         "arms audit outcomes summaries pairing score compare differences verdict wording timing tables "
-        "matched_analysis matched_words matched_tables recovery_analysis",
+        "matched_analysis matched_words matched_tables recovery_analysis fidelity_analysis",
         "data numbers trace",
     ),
     "engine": ("schedule lane guard stage rollout", "data numbers contract trace"),
-    "designs": ("protocols filming evaluation matched allocation recovery", "data contract trace engine"),
+    "designs": ("protocols filming evaluation matched allocation recovery fidelity", "data contract trace engine"),
     "outside": ("vector sb3", "data contract"),
     "learning": ("training", "data contract trace"),
     "host": ("host", "data contract"),

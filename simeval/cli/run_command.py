@@ -35,7 +35,7 @@ from simeval.cli.compose import (
 from simeval.cli.present import present
 from simeval.cli.progress import RunProgress
 from simeval.errors import ConfigError, SimevalError, in_brief, unknown
-from simeval.matching import declarations
+from simeval.matching import declarations, fit
 from simeval.policy import Policy
 from simeval.protocols import Setting
 from simeval.reader import Run
@@ -57,6 +57,8 @@ def run_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
         policies = build_policies(config, worlds)
         setting = Setting(worlds, {name: list(named) for name, named in policies.items()}, config.seed)
         size = study.size(setting)
+        for where, own in study.policies(setting).items():
+            policies[where] |= {name: fit(policy, worlds[where].spec) for name, policy in own.items()}
         path, lock = _prepare(config, worlds, policies, size)
         rates = {name: 1.0 / world.control_dt for name, world in worlds.items()}
         films = rates if config.record.images == "video" else None
@@ -183,6 +185,8 @@ def _prepare(
         policies={
             world: {
                 name: policy_identity(policy, policy_configs(config)[name], world_configs(config)[world])
+                if name in policy_configs(config)
+                else policy.fingerprint
                 for name, policy in named.items()
             }
             for world, named in policies.items()

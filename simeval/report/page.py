@@ -17,7 +17,7 @@ from simeval.matched_words import stories
 from simeval.outcomes import COUNTED, Outcome, read_outcomes
 from simeval.reader import Run
 from simeval.report.data import page_data
-from simeval.score import run_scores
+from simeval.score import judged, run_scores
 from simeval.timing import binding, milliseconds
 from simeval.video import captioned, write_video
 
@@ -36,8 +36,8 @@ def report(run: Run, *, film: Film | None = None, embed_mib: float = EMBED_MIB) 
     and a failure of each task and policy that have no video yet are filmed first; where no success is defined, the
     episodes of the lowest and the highest return.
     """
-    outcomes = read_outcomes(run)
-    scores = run_scores(run, outcomes)
+    everything = read_outcomes(run)
+    scores, outcomes = run_scores(run, everything), judged(everything)
     write_json(run.path / "scores.json", scores)
     if film is not None:
         _film_samples(run, outcomes, film)

@@ -1,0 +1,365 @@
+"""How far a model of a World can be trusted: step by step under the same actions, and rate by rate of the policies."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simeval import agreement, stats
+from simeval.noise import Key
+from simeval.outcomes import COUNTED, Outcome
+from simeval.reader import Run
+from simeval.stats import Interval
+from simeval.versions import RECORDED, SHUFFLED, STILL, VERSIONS, player, version_of
+from simeval.wording import percent
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+PERSISTENCE = "persistence"
+"""The foresight that nothing moves."""
+CONTROLS = (PERSISTENCE, STILL, SHUFFLED)
+_DRAWS = Key(0)
+_FEWEST = 10
+"""Errors are averaged as long as so many episodes last."""
+_SHOWN = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+STATISTICS: Mapping[str, agreement.Statistic] = {
+    "pearson": agreement.pearson,
+    "spearman": agreement.spearman,
+    "mmrv": agreement.mean_maximum_rank_violation,
+    "mean_gap": agreement.mean_gap,
+}
+
+
+def fidelity_studies(run: Run, outcomes: Sequence[Outcome], confidence: float = 0.95) -> list[dict[str, Any]]:
+    """One analysis, as JSON data, of each model in a study of ``simeval.fidelity``; none of other runs."""
+    if "fidelity" not in str(run.config.get("protocol", {}).get("_target_", "")):
+        return []
+    worlds = dict.fromkeys(outcome.world for outcome in outcomes)
+    named = run.config["protocol"].get("truth")
+    truth = next(iter(run.config.get("worlds") or worlds)) if named is None else named
+    return [_study(run, outcomes, truth, model, confidence) for model in worlds if model != truth]
+
+
+def _study(run: Run, outcomes: Sequence[Outcome], truth: str, model: str, confidence: float) -> dict[str, Any]:
+    by_side: dict[tuple[str, str], dict[tuple[str, bytes], Outcome]] = defaultdict(dict)
+    for outcome in outcomes:
+        if outcome.status == COUNTED and not outcome.branch:
+            by_side[outcome.world, outcome.arm.policy][outcome.task, outcome.instance] = outcome
+    policies = [policy for world, policy in by_side if world == truth and version_of(policy) is None]
+    rows = [_policy_row(policy, by_side[truth, policy], by_side[model, policy], confidence) for policy in policies]
+    errors = {policy: _errors(run, by_side, truth, model, policy) for policy in policies}
+    together = _joined([each for each in errors.values() if each])
+    for row in rows:
+        own = errors[row["policy"]]
+        row["trusted"] = _trusted(own, confidence) if own else None
+    return {
+        "truth": truth,
+        "model": model,
+        "policies": rows,
+        "agreement": _agreement(by_side, policies, truth, model, confidence),
+        "open_loop": _curves(together, confidence) if together else None,
+        "trusted": _trusted(together, confidence) if together else None,
+    }
+
+
+# Closed loop
+
+
+def _policy_row(
+    policy: str,
+    truth: Mapping[tuple[str, bytes], Outcome],
+    model: Mapping[tuple[str, bytes], Outcome],
+    confidence: float,
+) -> dict[str, Any]:
+    shared = [key for key in truth if key in model]
+    there, here = (np.array([side[key].succeeded for key in shared], dtype=bool) for side in (truth, model))
+    more = np.array([outcome.succeeded for key, outcome in model.items() if key not in truth], dtype=bool)
+    row: dict[str, Any] = {"policy": policy, "n": len(shared), "imagined": len(more)}
+    if len(shared) < 2:
+        return {**row, "truth": None, "model": None, "combined": None}
+    found = agreement.control_variate(there, here, more, confidence)
+    wilson = (stats.wilson(int(side.sum()), len(side), confidence) for side in (there, here))
+    alone, imagined = (_told(interval) for interval in wilson)
+    agreeing = float((there == here).mean())
+    combined = {**_told(found.combined), "alone": _told(found.alone), "weight": found.weight, "worth": found.worth}
+    return {
+        **row,
+        "truth": alone,
+        "model": imagined,
+        "same_outcome": agreeing,
+        "combined": combined if len(more) else None,
+    }
+
+
+def _agreement(
+    by_side: Mapping[tuple[str, str], Mapping[tuple[str, bytes], Outcome]],
+    policies: Sequence[str],
+    truth: str,
+    model: str,
+    confidence: float,
+) -> dict[str, Any] | None:
+    sides = [[by_side.get((world, policy), {}) for policy in policies] for world in (truth, model)]
+    shared = [key for key in (sides[0][0] if policies else {}) if all(key in each for side in sides for each in side)]
+    if len(policies) < 3 or not shared:
+        return None
+    x, y = (np.array([[each[key].succeeded for key in shared] for each in side], dtype=float) for side in sides)
+    found = {
+        name: _told(agreement.agreement(x, y, statistic, _DRAWS, confidence)) for name, statistic in STATISTICS.items()
+    }
+    chance = agreement.permutation(x.mean(1).tolist(), y.mean(1).tolist(), _DRAWS)
+    return {"policies": len(policies), "starts": len(shared), "p": chance.p, "test": chance.method, **found}
+
+
+# Open loop
+
+
+_Errors = dict[str, np.ndarray]
+"""Name of a foresight -> its error [episodes, steps] in standard deviations, not a number past an episode's end; and
+``sensitivity``, ``start``."""
+
+
+def _errors(
+    run: Run,
+    by_side: Mapping[tuple[str, str], Mapping[tuple[str, bytes], Outcome]],
+    truth: str,
+    model: str,
+    policy: str,
+) -> _Errors | None:
+    pairs = [
+        (outcome, [by_side[model, player(policy, kind)].get(key) for kind in VERSIONS])
+        for key, outcome in by_side[truth, policy].items()
+    ]
+    whole = [(outcome, twins) for outcome, twins in pairs if all(twin is not None for twin in twins)]
+    if not whole:
+        return None
+    columns: dict[str, list[np.ndarray]] = defaultdict(list)
+    shown = [_numbers(run, outcome.id, None) for outcome, _ in whole]
+    keys = sorted(set(shown[0]) & set(_numbers(run, whole[0][1][0].id, None)))  # type: ignore[union-attr]
+    real = [np.concatenate([episode[key] for key in keys], axis=1) for episode in shown]
+    scale = np.concatenate(real).std(axis=0)
+    moving = scale > 1e-6
+    for (_, twins), seen in zip(whole, real, strict=True):
+        seen = seen[:, moving] / scale[moving]
+        versions = {
+            kind: np.concatenate([_numbers(run, twin.id, keys)[key] for key in keys], axis=1)[:, moving] / scale[moving]
+            for kind, twin in zip(VERSIONS, twins, strict=True)
+            if twin is not None
+        }
+        length = min(len(seen), *(len(version) for version in versions.values()))
+        versions[PERSISTENCE] = np.broadcast_to(seen[:1], (length, seen.shape[1]))
+        for name, version in versions.items():
+            columns[name].append(np.sqrt(np.square(version[1:length] - seen[1:length]).mean(axis=1)))
+        moved, by_actions, by_none = (each[1:length] - seen[:1] for each in (seen, versions[RECORDED], versions[STILL]))
+        columns["sensitivity"].append(_cosine(by_actions, moved) - _cosine(by_none, moved))
+    starts = {key: number for number, key in enumerate(by_side[truth, policy])}
+    of = [starts[outcome.task, outcome.instance] for outcome, _ in whole]
+    return {**{name: _padded(rows) for name, rows in columns.items()}, "start": np.array(of)}
+
+
+def _numbers(run: Run, rollout_id: str, keys: Sequence[str] | None) -> dict[str, np.ndarray]:
+    """The vectors of an episode's observations [T + 1, …], flattened."""
+    shown = run[rollout_id].observation
+    found = {}
+    for key in shown if keys is None else keys:
+        value = shown[key]
+        if value.ndim <= 2 and np.issubdtype(value.dtype, np.floating):
+            found[key] = np.asarray(value, dtype=np.float64).reshape(len(value), -1)
+    return found
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    length = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    return np.where(length > 1e-9, (a * b).sum(axis=1) / np.maximum(length, 1e-9), 0.0)
+
+
+def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+    found = np.full((len(rows), max((len(row) for row in rows), default=0)), np.nan)
+    for number, row in enumerate(rows):
+        found[number, : len(row)] = row
+    return found
+
+
+def _joined(parts: Sequence[_Errors]) -> _Errors | None:
+    if not parts:
+        return None
+    joined = {"start": np.concatenate([part["start"] for part in parts])}
+    for name in parts[0]:
+        if name != "start":
+            joined[name] = _padded([row[np.isfinite(row)] for part in parts for row in part[name]])
+    return joined
+
+
+def _steps(errors: _Errors) -> int:
+    """For how many steps enough episodes last."""
+    lasting = np.isfinite(errors[RECORDED]).sum(axis=0)
+    return int((lasting >= min(_FEWEST, len(errors[RECORDED]))).sum())
+
+
+def _mean(values: np.ndarray, starts: np.ndarray, confidence: float) -> Interval:
+    there = np.isfinite(values)
+    values, starts = values[there], starts[there]
+    if len(set(starts.tolist())) < 2:
+        return Interval(float(values.mean()), float("-inf"), float("inf"), "one start")
+    columns = np.stack([values, np.ones_like(values)], axis=1)
+    (found,) = stats.bootstrap_totals(columns, starts, lambda totals: totals[:, :1] / totals[:, 1:], _DRAWS, confidence)
+    return found
+
+
+def _curves(errors: _Errors, confidence: float) -> dict[str, Any]:
+    steps = _steps(errors)
+    shown = [step for step in _SHOWN if step <= steps]
+    names = (RECORDED, *CONTROLS, "sensitivity")
+    return {
+        "episodes": len(errors["start"]),
+        "steps": shown,
+        "lasting": [int(np.isfinite(errors[RECORDED][:, step - 1]).sum()) for step in shown],
+        "mean": {name: np.nanmean(errors[name][:, :steps], axis=0).tolist() for name in names},
+        "at": {
+            name: [_told(_mean(errors[name][:, step - 1], errors["start"], confidence)) for step in shown]
+            for name in names
+        },
+    }
+
+
+def _trusted(errors: _Errors, confidence: float) -> dict[str, Any]:
+    """For how many steps the model foresees better than each control, and what ends that.
+
+    Better: the error under the recorded actions is smaller than the control's on the same episodes, and the interval of
+    the difference, over starts, leaves 0 out; at that step and at all before it.
+    """
+    steps = _steps(errors)
+    for step in range(steps):
+        for control in CONTROLS:
+            apart = errors[RECORDED][:, step] - errors[control][:, step]
+            if control != PERSISTENCE and step == 0 and control == SHUFFLED:
+                continue  # one action, drawn from the same episode, tells little
+            found = _mean(apart, errors["start"], confidence)
+            if not found.high < 0:
+                return {"steps": step, "ended_by": control, "difference": _told(found)}
+    return {"steps": steps, "ended_by": None, "difference": None}
+
+
+def _told(interval: Interval) -> dict[str, Any]:
+    finite = [None if not np.isfinite(x) else float(x) for x in (interval.estimate, interval.low, interval.high)]
+    return {"estimate": finite[0], "interval": finite[1:]}
+
+
+# In words
+
+
+_ENDS = {
+    PERSISTENCE: "it foresees no better than that nothing moves",
+    STILL: "it foresees no better when told what was done than when told that nothing was",
+    SHUFFLED: "it foresees no better with the actions in their order than in another",
+}
+
+
+def fidelity_words(study: Mapping[str, Any]) -> str:
+    """How far the model can be trusted, in a sentence or two."""
+    said = []
+    trusted, found = study["trusted"], study["agreement"]
+    if trusted is not None:
+        steps = f"{trusted['steps']} step{'' if trusted['steps'] == 1 else 's'}"
+        why = f"then {_ENDS[trusted['ended_by']]}" if trusted["ended_by"] else "as far as it was followed"
+        said.append(f"{study['model']} can be trusted for {steps} of {study['truth']}: {why}.")
+    if found is not None:
+        pearson, violation, gap = (found[name]["estimate"] for name in ("pearson", "mmrv", "mean_gap"))
+        rates = (
+            "its rates do not differ, so that they rank nothing"
+            if pearson is None
+            else f"its rates go with the truth by r = {pearson:.2f} (p = {found['p']:.2g}), MMRV {violation:.3f}, and "
+            f"are {_signed(gap)} points off on average"
+        )
+        said.append(f"Over {found['policies']} policies on {found['starts']} starts {rates}.")
+    return " ".join(said)
+
+
+def _signed(value: float) -> str:
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def fidelity_tables(study: Mapping[str, Any], run: str, confidence: float) -> "list[Table]":
+    """Rates of the policies on both sides, and the error over the horizon."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    def table(title: str, caption: str) -> Table:
+        return Table(
+            title=escape(f"{title} · {study['model']} of {study['truth']} · {run}"),
+            caption=escape(caption),
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+            caption_justify="left",
+            pad_edge=False,
+        )
+
+    level = f"{100 * confidence:g} %"
+    rates = table(
+        "Closed loop",
+        f"success rates [{level} Wilson interval] on the same starts and noise; together: in {study['truth']}, with "
+        f"the model's further starts as a control variate [{level} interval]; worth: of one of its rollouts by that",
+    )
+    for name in ("policy", study["truth"], study["model"], "together", "worth", "trusted [steps]"):
+        rates.add_column(escape(name), justify="left" if name == "policy" else "right")
+    for row in study["policies"]:
+        own = row["combined"]
+        trusted = row["trusted"]
+        rates.add_row(
+            escape(row["policy"]),
+            _rate(row["truth"], row["n"]),
+            _rate(row["model"], row["n"]),
+            _rate(own, row["n"]),
+            "–" if own is None else f"{own['worth']:.2f}",
+            "–" if trusted is None else str(trusted["steps"]),
+        )
+    found = study["agreement"]
+    if found is not None:
+        rates.add_section()
+        for name, text in (
+            ("pearson", "Pearson"),
+            ("spearman", "Spearman"),
+            ("mmrv", "MMRV"),
+            ("mean_gap", "mean gap"),
+        ):
+            value = found[name]
+            told = "–" if value["estimate"] is None else f"{value['estimate']:.3f} {_bounds(value, '.3f')}"
+            rates.add_row(text, "", told, "", "", "")
+        rates.add_row("p (permutation)", "", f"{found['p']:.2g}", "", "", "")
+    tables = [rates]
+    curves = study["open_loop"]
+    if curves is not None:
+        errors = table(
+            "Open loop",
+            f"error after so many steps of the same actions, in standard deviations [{level} interval]; persistence: "
+            "nothing moves; still, shuffled: the model given no action, or the actions in another order; sensitivity: "
+            "cosine of foreseen and true displacement, less that with no action",
+        )
+        errors.add_column("steps", justify="right")
+        for name in (RECORDED, *CONTROLS, "sensitivity"):
+            errors.add_column(name, justify="right")
+        for number, step in enumerate(curves["steps"]):
+            cells = [
+                f"{curves['at'][name][number]['estimate']:.3f}"
+                + (f" {_bounds(curves['at'][name][number], '.3f')}" if name in (RECORDED, "sensitivity") else "")
+                for name in (RECORDED, *CONTROLS, "sensitivity")
+            ]
+            errors.add_row(str(step), *cells)
+        tables.append(errors)
+    return tables
+
+
+def _rate(value: Mapping[str, Any] | None, n: int) -> str:
+    if value is None:
+        return "–"
+    low, high = value["interval"]
+    return f"{percent(value['estimate'], n)} [{100 * low:.0f}, {100 * high:.0f}]".replace("[", "\\[").replace(
+        " ", "\u00a0"
+    )
+
+
+def _bounds(value: Mapping[str, Any], form: str) -> str:
+    low, high = (("−∞", "∞")[i] if end is None else format(end, form) for i, end in enumerate(value["interval"]))
+    return f"\\[{low}, {high}]"
