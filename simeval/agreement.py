@@ -113,7 +113,8 @@ def control_variate(truth: np.ndarray, model: np.ndarray, imagined: np.ndarray, 
     in the model on further starts. The estimate is mean(truth) + w (mean(imagined) - mean(model)), unbiased at any
     fixed w; w = cov / ((1 + n/N) var) has the least variance, so that with many starts the interval is not wider than
     without the model, however bad that is. ``w`` is estimated from the same pairs, which costs of the order of 1/n.
-    Normal intervals, clipped to [0, 1].
+    Intervals are Wilson's, at as many trials as the variance is worth (derived: the paper's are normal, and of no width
+    where all trials end alike).
     """
     x, y, more = (np.asarray(outcomes, dtype=float) for outcomes in (truth, model, imagined))
     n, m = len(x), len(more)
@@ -127,15 +128,19 @@ def control_variate(truth: np.ndarray, model: np.ndarray, imagined: np.ndarray, 
     own = float(x.var(ddof=1)) / n
     residual = float((x - weight * y).var(ddof=1)) / n
     variance = residual + (weight**2 * float(more.var(ddof=1)) / m if m > 1 else 0.0)
+    worth = own / variance if variance > 0 and own > 0 else 1.0
     z = float(_scipy.norm.ppf((1 + confidence) / 2))
-
-    def around(centre: float, squared: float, method: str) -> Interval:
-        half = z * math.sqrt(squared)
-        return Interval(centre, max(0.0, centre - half), min(1.0, centre + half), method)
-
+    rate = min(1.0, max(0.0, estimate))
     return Combined(
-        around(float(x.mean()), own, "normal"),
-        around(min(1.0, max(0.0, estimate)), variance, "prediction-powered"),
+        _wilson(float(x.mean()), n, z, "Wilson"),
+        _wilson(rate, n * worth, z, "prediction-powered, Wilson at the effective number"),
         weight,
-        own / variance if variance > 0 else 1.0,
+        worth,
     )
+
+
+def _wilson(rate: float, n: float, z: float, method: str) -> Interval:
+    """Wilson's score interval at a number of trials that need not be whole."""
+    centre = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return Interval(rate, max(0.0, centre - half), min(1.0, centre + half), method)

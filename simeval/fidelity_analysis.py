@@ -280,75 +280,104 @@ def _signed(value: float) -> str:
     return f"{100 * value:+.1f}".replace("-", "−")
 
 
-def fidelity_tables(study: Mapping[str, Any], run: str, confidence: float) -> "list[Table]":
-    """Rates of the policies on both sides, and the error over the horizon."""
+def fidelity_tables(studies: Sequence[Mapping[str, Any]], run: str, confidence: float) -> "list[Table]":
+    """Rates of the policies on all sides, how they agree, and the error over the horizon of useful models."""
+    if not studies:
+        return []
+    useful = [study for study in studies if study["open_loop"] is not None and study["trusted"]["steps"]]
+    return [
+        _rates(studies, run, confidence),
+        _agreements(studies, run, confidence),
+        *(_open_loop(study, run, confidence) for study in useful),
+    ]
+
+
+def _table(title: str, caption: str) -> "Table":
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    def table(title: str, caption: str) -> Table:
-        return Table(
-            title=escape(f"{title} · {study['model']} of {study['truth']} · {run}"),
-            caption=escape(caption),
-            box=box.SIMPLE_HEAD,
-            title_justify="left",
-            caption_justify="left",
-            pad_edge=False,
-        )
-
-    level = f"{100 * confidence:g} %"
-    rates = table(
-        "Closed loop",
-        f"success rates [{level} Wilson interval] on the same starts and noise; together: in {study['truth']}, with "
-        f"the model's further starts as a control variate [{level} interval]; worth: of one of its rollouts by that",
+    return Table(
+        title=escape(title),
+        caption=escape(caption),
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+        pad_edge=False,
     )
-    for name in ("policy", study["truth"], study["model"], "together", "worth", "trusted [steps]"):
-        rates.add_column(escape(name), justify="left" if name == "policy" else "right")
-    for row in study["policies"]:
-        own = row["combined"]
-        trusted = row["trusted"]
-        rates.add_row(
-            escape(row["policy"]),
-            _rate(row["truth"], row["n"]),
-            _rate(row["model"], row["n"]),
-            _rate(own, row["n"]),
-            "–" if own is None else f"{own['worth']:.2f}",
-            "–" if trusted is None else str(trusted["steps"]),
+
+
+def _rates(studies: Sequence[Mapping[str, Any]], run: str, confidence: float) -> "Table":
+    from rich.markup import escape
+
+    first, level = studies[0], f"{100 * confidence:g} %"
+    imagined = any(row["combined"] is not None for row in first["policies"])
+    caption = f"success rates [{level} Wilson interval] on the same starts and noise"
+    if imagined:
+        caption += (
+            f"; together: that of {first['truth']}, with the further starts in {first['model']} as a control variate; "
+            "worth: of one of its rollouts by that"
         )
-    found = study["agreement"]
-    if found is not None:
-        rates.add_section()
-        for name, text in (
-            ("pearson", "Pearson"),
-            ("spearman", "Spearman"),
-            ("mmrv", "MMRV"),
-            ("mean_gap", "mean gap"),
-        ):
-            value = found[name]
-            told = "–" if value["estimate"] is None else f"{value['estimate']:.3f} {_bounds(value, '.3f')}"
-            rates.add_row(text, "", told, "", "", "")
-        rates.add_row("p (permutation)", "", f"{found['p']:.2g}", "", "", "")
-    tables = [rates]
+    table = _table(f"Closed loop · {run}", caption)
+    table.add_column("policy")
+    for name in (first["truth"], *(study["model"] for study in studies), *(("together", "worth") if imagined else ())):
+        table.add_column(escape(name), justify="right")
+    for number, row in enumerate(first["policies"]):
+        cells = [_rate(row["truth"], row["n"])]
+        cells += [_rate(study["policies"][number]["model"], study["policies"][number]["n"]) for study in studies]
+        if imagined:
+            own = row["combined"]
+            cells += [_rate(own, row["n"]), "–" if own is None else f"{own['worth']:.2f}"]
+        table.add_row(escape(row["policy"]), *cells)
+    return table
+
+
+def _agreements(studies: Sequence[Mapping[str, Any]], run: str, confidence: float) -> "Table":
+    from rich.markup import escape
+
+    table = _table(
+        f"Agreement · {run}",
+        f"of the policies' rates [{100 * confidence:g} % interval over starts]; p: by permutation of the policies; "
+        "MMRV: mean over policies of the largest gap in truth ranked wrongly; trusted: steps for which the error "
+        "under the same actions is below that of standing still and of the model given no or shuffled actions",
+    )
+    names = {"pearson": "Pearson", "p": "p", "spearman": "Spearman", "mmrv": "MMRV", "mean_gap": "mean gap"}
+    for name in ("model", *names.values(), "trusted"):
+        table.add_column(name, justify="left" if name == "model" else "right")
+    for study in studies:
+        found, cells = study["agreement"], []
+        for name in names:
+            value = None if found is None else found[name]
+            if value is None or (name != "p" and value["estimate"] is None):
+                cells.append("–")
+            elif name == "p":
+                cells.append(f"{value:.2g}")
+            else:
+                cells.append(f"{value['estimate']:.3f}\n[dim]{_bounds(value, '.2f')}[/dim]".replace(" ", "\u00a0"))
+        trusted = study["trusted"]
+        table.add_row(escape(study["model"]), *cells, "–" if trusted is None else str(trusted["steps"]))
+    return table
+
+
+def _open_loop(study: Mapping[str, Any], run: str, confidence: float) -> "Table":
     curves = study["open_loop"]
-    if curves is not None:
-        errors = table(
-            "Open loop",
-            f"error after so many steps of the same actions, in standard deviations [{level} interval]; persistence: "
-            "nothing moves; still, shuffled: the model given no action, or the actions in another order; sensitivity: "
-            "cosine of foreseen and true displacement, less that with no action",
-        )
-        errors.add_column("steps", justify="right")
-        for name in (RECORDED, *CONTROLS, "sensitivity"):
-            errors.add_column(name, justify="right")
-        for number, step in enumerate(curves["steps"]):
-            cells = [
-                f"{curves['at'][name][number]['estimate']:.3f}"
-                + (f" {_bounds(curves['at'][name][number], '.3f')}" if name in (RECORDED, "sensitivity") else "")
-                for name in (RECORDED, *CONTROLS, "sensitivity")
-            ]
-            errors.add_row(str(step), *cells)
-        tables.append(errors)
-    return tables
+    table = _table(
+        f"Open loop · {study['model']} of {study['truth']} · {run}",
+        "error after so many steps of the same actions, in standard deviations "
+        f"[{100 * confidence:g} % interval]; persistence: nothing moves; still, shuffled: the model given no action, "
+        "or the actions in another order; sensitivity: cosine of foreseen and true displacement, less that with none",
+    )
+    table.add_column("steps", justify="right")
+    names = (RECORDED, *CONTROLS, "sensitivity")
+    for name in names:
+        table.add_column(name, justify="right")
+    for number, step in enumerate(curves["steps"]):
+        values = {name: curves["at"][name][number] for name in names}
+        cells = [f"{values[name]['estimate']:.3f}" for name in names]
+        for place in (0, len(names) - 1):
+            cells[place] += f"\n[dim]{_bounds(values[names[place]], '.2f')}[/dim]".replace(" ", "\u00a0")
+        table.add_row(str(step), *cells)
+    return table
 
 
 def _rate(value: Mapping[str, Any] | None, n: int) -> str:

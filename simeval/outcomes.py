@@ -18,6 +18,7 @@ from simeval.metrics import EpisodeSummary
 from simeval.reader import Run
 from simeval.shard_reader import open_shard
 from simeval.types import Rollout, canonical_json
+from simeval.versions import version_of
 
 COUNTED, ERROR, SOLVED_AT_RESET, DROPPED, PENDING = "counted", "error", "solved at reset", "dropped", "pending"
 REPEATED = "repeated"
@@ -194,10 +195,14 @@ def _by_world(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def _by_limits(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Where rollouts of one task may run for different times, those of each are an arm of their own."""
+    """Where rollouts of one task may run for different times, those of each are an arm of their own.
+
+    Actions that were done again in a model run for as long as there are any, and stand apart.
+    """
 
     def place(outcome: Outcome) -> Hashable:
-        return outcome.world, outcome.task, outcome.branch
+        again = outcome.id if version_of(outcome.arm.policy) else None
+        return outcome.world, outcome.task, outcome.branch, again
 
     horizons = _values(outcomes, place, lambda outcome: outcome.horizon)
     stops = _values(outcomes, place, lambda outcome: outcome.stop_on_success)

@@ -44,7 +44,8 @@ def run_scores(run: Run, outcomes: Sequence[Outcome], confidence: float = 0.95) 
     """The scores of a run with these outcomes; one that was not gone through to its end says so first of all."""
     studies = fidelity_studies(run, outcomes, confidence)
     scores = scores_of(judged(outcomes), run.path.name, confidence, run.conventions) | {"fidelity": studies}
-    scores["headline"] = " ".join([*map(fidelity_words, studies), scores["headline"]])
+    if studies:
+        scores["headline"] = " ".join(map(fidelity_words, studies))
     if not run.unfinished:
         return scores
     said = f"This run is not finished: {run.unfinished} are there; go on by {run.resumed_by}."

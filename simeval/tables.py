@@ -33,19 +33,18 @@ def print_table(scores: dict[str, Any], console: "Console | None" = None) -> Non
     console = console or Console()
     for study in scores["matched"]:
         console.print(matched_table(study, scores["run"], scores["rule"]["confidence"]))
-    for study in scores["fidelity"]:
-        for table in fidelity_tables(study, scores["run"], scores["rule"]["confidence"]):
-            console.print(table)
+    for table in fidelity_tables(scores["fidelity"], scores["run"], scores["rule"]["confidence"]):
+        console.print(table)
     for study in scores["recovery"]:
         console.print(recovery_table(study, scores["run"], scores["rule"]["confidence"]))
     for group in groups(scores):
-        if scores["matched"] and group["measure"] == "success":
+        if (scores["matched"] or scores["fidelity"]) and group["measure"] == "success":
             continue
         many = len(group["arms"]) > _WIDE
         build = _by_arm if many else _by_task
         for part in parts(group) if many else [group]:
             console.print(_fitting(partial(build, scores, part), console))
-    if scores["timing"]:
+    if scores["timing"] and not scores["fidelity"]:
         console.print(timing_table(scores["timing"]))
     console.print(_kept_whole(scores["headline"]), highlight=False)
 

@@ -32,6 +32,7 @@ class EnsembleTraining(Training[WorldModel, Recipe, Transitions]):
         super().__init__(network.to(device), recipe, folder, CHECKPOINTS, device)
         self.data = data
         self._members = len(network.dynamics)
+        self._beginnings = data.beginnings()
 
     def fit_statistics(self) -> None:
         """See ``Training.fit_statistics``."""
@@ -78,6 +79,11 @@ class EnsembleTraining(Training[WorldModel, Recipe, Transitions]):
         largest = max(float(network.disagreement(part.to(self._device)).max()) for part in parts)
         for each in (self.network, self.average):
             each.largest_disagreement.fill_(largest)
+
+    def save(self) -> None:
+        """See ``Training.save``; with the starts, so that every checkpoint can be run."""
+        save_beginnings(self.folder, self._beginnings)
+        super().save()
 
     def origin(self) -> dict[str, Any]:
         """See ``Training.origin``."""
@@ -141,4 +147,3 @@ class EnsembleTrainer(Trainer):
             if resume:
                 training.resume()
             training.run(log, judge=judge)
-        save_beginnings(folder, data.beginnings())

@@ -297,7 +297,7 @@ def _slotless(value: Any) -> Any:
 
 
 def _policy_arguments(entry: DictConfig, world_entry: DictConfig) -> dict[str, Any]:
-    values = resolved(OmegaConf.create({"world": world_entry, "policy": entry}))["policy"]
+    values = resolved(OmegaConf.create({"world": resolved(world_entry), "policy": entry}))["policy"]
     return {key: value for key, value in values.items() if key not in ("name", "worlds")}
 
 
