@@ -46,6 +46,7 @@ def run_scores(run: Run, outcomes: Sequence[Outcome], confidence: float = 0.95) 
     scores = scores_of(judged(outcomes), run.path.name, confidence, run.conventions) | {"fidelity": studies}
     if studies:
         scores["headline"] = " ".join(map(fidelity_words, studies))
+        scores["timing"] = [row for row in scores["timing"] if row["world"] == studies[0]["truth"]]
     if not run.unfinished:
         return scores
     said = f"This run is not finished: {run.unfinished} are there; go on by {run.resumed_by}."

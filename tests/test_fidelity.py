@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from simeval.noise import StepKey
 from simeval.policy import Policy
 from simeval.protocols import Setting
 from simeval.reader import Run
+from simeval.report import report
 from simeval.rollout import Engine
 from simeval.score import score
 from simeval.store import RunStore
@@ -27,6 +29,7 @@ from simeval.types import Array, TimeStep
 from simeval.versions import version_of
 from simeval.world import World
 from simeval.wrappers import Delegate
+from tests.test_report import Opened, browser  # noqa: F401 - a fixture
 
 
 class Deaf(Delegate):
@@ -183,3 +186,18 @@ def test_a_study_without_a_model_or_with_other_policies_or_actions_is_refused(tm
     other.action_space = type(other.action_space)(-2, 2, (2,), np.float32)
     with pytest.raises(ConfigError, match="a model is of one World"):
         Fidelity(episodes=2).size(Setting({**worlds, "copy": other}, dict.fromkeys(worlds, names), 0))
+
+
+@pytest.mark.browser
+def test_the_report_shows_rates_agreement_and_the_error_of_every_model(run: Run, browser: Any) -> None:  # noqa: F811
+    pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright")
+    report(run)
+    opened = Opened(browser, run, viewport={"width": 1280, "height": 900})
+    assert opened.page.locator("#closed-loop tbody tr").count() == len(policies())
+    rows = opened.page.locator("#agreement tbody tr").all_inner_texts()
+    assert [row.split()[0] for row in rows] == ["copy", "deaf", "frozen", "drifting"]
+    assert rows[0].split()[1:5] == ["1.00", "1.00", "0.00", "0.00"]
+    assert opened.page.locator("#open-loop svg polyline").count() == 4 * 4
+    assert "deaf: trusted for 0 steps" in opened.page.locator("#open-loop").inner_text()
+    assert opened.complaints == []
+    opened.page.context.close()

@@ -28,11 +28,12 @@ from simeval.training import Trainer
 from simeval.types import canonical_json
 from simeval.world import World
 
-_NOT_ARGUMENTS = ("name", "expert", "vla", "host")
+_NOT_ARGUMENTS = ("name", "expert", "vla", "diffusion", "host")
 """Entries of a world's configuration that are not arguments of its class."""
 _OF_A_WORLD = {
     "expert": "choose a policy other than policy=expert and policy=noisy_expert, such as policy=uniform",
     "vla": "train one with `simeval train policy=vla` and name it by policy.checkpoint",
+    "diffusion": "train one with `simeval train policy=diffusion` and name it by policy.checkpoint",
 }
 """What a policy's configuration may take of a world's, and what to do where there is none."""
 _TRUSTED = "SIMEVAL_TRUSTED_PYTHON"

@@ -38,7 +38,8 @@ def page_data(run: Run, scores: Mapping[str, Any], outcomes: Sequence[Outcome]) 
         "episodes": episodes,
         "reasons": list(reasons),
         "matched": _instances(outcomes, places),
-        "general": not scores["matched"] or any(arm["measure"] == "return" for arm in scores["arms"]),
+        "general": not (scores["matched"] or scores["fidelity"])
+        or any(arm["measure"] == "return" for arm in scores["arms"]),
         "curves": _curves(run, roots),
         "curve_limit": CURVES,
         "provenance": _provenance(run),

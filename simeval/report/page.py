@@ -57,7 +57,8 @@ def _render(data: Mapping[str, Any], videos: Mapping[str, str]) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(folder.joinpath("page.html.j2").read_text(encoding="utf-8"))
     scripts = [
-        folder.joinpath(name).read_text(encoding="utf-8") for name in ("charts.js", "app.js", "matched.js", "start.js")
+        folder.joinpath(name).read_text(encoding="utf-8")
+        for name in ("charts.js", "app.js", "matched.js", "fidelity.js", "start.js")
     ]
     return template.render(
         data=data,

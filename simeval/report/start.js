@@ -1,6 +1,7 @@
 drawFacts();
 if (MATCHED.length) wireMatched();
 if (scores.recovery.length) drawRecovery();
+if (scores.fidelity.length) drawFidelity();
 results();
 selection();
 drawDrops();
