@@ -171,8 +171,14 @@ class Robosuite(SimulatorWorld):
             signals={key: (value.shape, value.dtype) for key, value in signals.items()},
             max_simulators=max_simulators,
         )
+        parts, frame = first.action_parts()
         self.conventions = Conventions(
-            image_orientation="upright", rotation="xyzw", settings={"image_size": "world.image_size"}
+            image_orientation="upright",
+            rotation="xyzw",
+            action=parts,
+            action_frame=frame,
+            gripper="plus_closes" if parts is not None and "gripper" in parts else None,
+            settings={"image_size": "world.image_size"},
         )
 
     def start(self, task: str, seed: int) -> Start:
@@ -315,6 +321,20 @@ class _RobosuiteSimulator(StagedSimulator):
 
     def close(self) -> None:
         self._env.close()
+
+    def action_parts(self) -> tuple[tuple[str, ...] | None, str | None]:
+        """What an action consists of and the frame of its displacement, where it moves one hand; otherwise nothing."""
+        robots = self._env.robots
+        parts = robots[0].composite_controller.part_controllers
+        arm = parts.get(robots[0].arms[0])
+        frame = getattr(arm, "input_ref_frame", None)
+        moves = getattr(arm, "input_type", None) == "delta" and getattr(arm, "control_dim", 0) == 6
+        if len(robots) > 1 or len(robots[0].arms) > 1 or not moves or frame not in ("base", "world"):
+            return None, None
+        grips = self.spaces[1].shape[0] - 6
+        if grips not in (0, 1):
+            return None, None
+        return ("hand_displacement", "hand_turn", *(("gripper",) * grips)), frame
 
     def signals(self) -> dict[str, np.ndarray]:
         """The simulator's truth now, name -> fresh array."""

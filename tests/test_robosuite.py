@@ -11,8 +11,9 @@ from long_forks import differences
 from envs.robosuite import INSTRUCTIONS, Robosuite, _load_robosuite
 from simeval.errors import ConfigError, MissingPackageError, SnapshotError
 from simeval.noise import Key
+from simeval.perturbation import effect_of
 from simeval.testing import WORLD_CHECKS, assert_conforms, check_world
-from simeval.types import Snapshot, Start
+from simeval.types import Perturbation, Snapshot, Start
 
 UNPERTURBED = [sentence for sentence in WORLD_CHECKS if "erturbation" not in sentence]
 STREAM = Key(0).stream("world")
@@ -308,3 +309,34 @@ def test_a_snapshot_of_a_task_that_the_world_does_not_have_is_refused_by_name(li
     (snapshot,) = lift.snapshot([0])
     with pytest.raises(SnapshotError, match="taken in task 'Stack', which world 'robosuite' does not have"):
         lift.restore([0], [Snapshot(snapshot.world, {**snapshot.state, "task": "Stack"})])
+
+
+def _qpos(snapshot):
+    return snapshot.state["simulator"]["capture"]["physics"]["state"][1:]
+
+
+def test_the_declared_parts_of_an_action_do_what_they_say(lift):
+    said = lift.conventions
+    assert (said.action, said.action_frame) == (("hand_displacement", "hand_turn", "gripper"), "base")
+    assert said.gripper == "plus_closes"
+
+    def moved(direction, grip):
+        before = reset(lift).signals["eef_robot0_right"][0, :3].copy()
+        for step in range(10):
+            result = lift.step([0], np.array([[*direction, 0, 0, 0, 0, grip]], np.float32), [STREAM.key(step + 1)])
+        return result.signals["eef_robot0_right"][0, :3] - before, lift.snapshot([0])[0]
+
+    ahead, closed = moved((0.5, 0), 1.0)
+    aside, opened = moved((0, 0.5), -1.0)
+    assert ahead[0] > 5 * abs(ahead[1])
+    assert aside[1] > 5 * abs(aside[0])
+    fingers = [np.abs(_qpos(snapshot)[7:9]).sum() for snapshot in (closed, opened)]
+    assert fingers[0] < 0.5 * fingers[1]
+    effect_of(Perturbation("actuation", params={"misalignment": 0.1}), lift.spec)  # which says what it turns
+
+
+def test_actions_that_move_two_hands_or_joints_declare_no_displacement():
+    for arguments in ({"task": "Lift", "controller": "JOINT_POSITION"}, {"task": "TwoArmLift"}):
+        world = Robosuite(num_slots=1, **arguments)
+        assert world.conventions.action is world.conventions.action_frame is None
+        world.close()
