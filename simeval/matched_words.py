@@ -52,7 +52,10 @@ def worst_axis(study: Study, level: str, named: bool = False) -> str:
         return f"{lead}; no axis alone costs it anything."
     size = points(row["difference"], row["n"])
     if row["p_holm"] >= LEVEL:
-        return f"{lead}; no axis alone shows a loss: the largest is {where}, {size} points ({bounds}, {p})."
+        return (
+            f"{lead}; no loss to one axis alone is shown yet: the largest is under {where}, {size} points "
+            f"({bounds}, {p})."
+        )
     return f"{lead}; the worst axis alone is {where}: {rate}, {size} points ({bounds}, {p})."
 
 

@@ -67,7 +67,7 @@ def _table(scores: dict[str, Any], group: dict[str, Any], by: str) -> "Table":
     else:
         what, notes = "Mean return", [f"mean return [{level} t interval] episodes", undefined(group["without_success"])]
     if any(row["contested"] for pair in group["pairs"] for row in (pair, *pair["tasks"])):
-        notes.append("* this interval leaves out 0, but the test, which decides, shows no difference")
+        notes.append("† this interval leaves out 0, but the test, which decides, shows no difference")
     return Table(
         title=escape(f"{what} by {by} · {scores['run']}"),
         caption=escape("; ".join(notes)),
@@ -162,7 +162,7 @@ def _difference(row: Mapping[str, Any] | None) -> _Lines:
     if row is None or row["difference"] is None:
         return [""]
     estimate, *bounds = difference(row)
-    return [estimate, *(f"{text}{'*' * row['contested']}" for text in _brackets(bounds))]
+    return [estimate, *(f"{text}{'†' * row['contested']}" for text in _brackets(bounds))]
 
 
 def _joined(cell: _Lines, joint: str) -> str:

@@ -72,7 +72,8 @@ def timing_table(rows: Sequence[Mapping[str, Any]]) -> "Table":
     several = len({row["world"] for row in rows}) > 1
     table = Table(
         title=escape("Inference [ms]"),
-        caption="T = max(inference, executed actions × control period), at p50",
+        caption="of calls for all slots of a batch (one robot: world.num_slots=1 policy.batch_size=1); "
+        "T = max(inference, executed actions × control period), at p50",
         box=box.SIMPLE_HEAD,
         title_justify="left",
         caption_justify="left",

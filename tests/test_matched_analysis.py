@@ -181,7 +181,8 @@ def test_conditions_are_arms_and_a_table_and_words_say_what_was_found(tmp_path: 
     assert "4/10" in next(line for line in table.splitlines() if "emergent" in line)
     headline = " ".join(scores["headline"].split())
     assert (
-        "p succeeds on 90 % of 10 starts as they are; no axis alone shows a loss: the largest is actuation" in headline
+        "p succeeds on 90 % of 10 starts as they are; no loss to one axis alone is shown yet: the largest is under "
+        "actuation" in headline
     )
     assert "net effect of −20 points is not distinguishable from zero" in headline
     assert "while 60 % of instances change outcome" in headline

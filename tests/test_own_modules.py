@@ -1,5 +1,6 @@
 """A World and a policy in modules beside ``--config-dir``: run, hosted, gone on with and reported from anywhere."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,15 @@ def test_a_report_finds_the_module_beside_the_folder(home: Path, monkeypatch: py
     monkeypatch.setattr(sys, "path", [*sys.path])
     own_modules(str(home / "mine"))
     rebuild_world(entry).close()
+
+
+def test_an_export_finds_the_module_beside_the_folder(home: Path) -> None:
+    arguments = ["export", "run", "--to", "minari", "--output", "own/balls-v0", "--config-dir", "mine"]
+    command = [str(Path(sys.executable).with_name("simeval")), *arguments]
+    environment = {**os.environ, "MINARI_DATASETS_PATH": str(home / "datasets")}
+    written = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True)
+    assert written.returncode == 0, written.stderr
+    assert (home / "datasets" / "own").exists()
 
 
 def test_a_relative_interpreter_is_recorded_as_an_absolute_one() -> None:

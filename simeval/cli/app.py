@@ -116,7 +116,7 @@ def _dispatch(given: argparse.Namespace) -> int:
     if given.command == "compare":
         return compare_command(Path(given.run_a), Path(given.run_b), given.policy_a, given.policy_b)
     if given.command == "export":
-        return export_command(Path(given.run), given.to, given.output, given.overrides)
+        return export_command(Path(given.run), given.to, given.output, given.overrides, given.config_dir)
     raise ConfigError(f"unknown command {given.command!r}")
 
 
@@ -162,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("export", "write a run in another format")
     sub.add_argument("run", metavar="RUN")
     sub.add_argument("overrides", nargs="*", metavar="SETTING=VALUE", help="lerobot: action=intended succeeded=true …")
+    sub.add_argument("--config-dir", help="the folder of configurations that the run was made with")
     sub.add_argument("--to", required=True, help="minari or lerobot (robomimic comes later)")
     sub.add_argument(
         "--output",

@@ -104,6 +104,7 @@ def _show_physics(reference: Sequence[Canary]) -> int:
     for column in ("", "suite", "finding"):
         table.add_column(column, overflow="fold")
     astray = 0
+    print(f"playing {len(reference)} short rollouts of fixed actions, a few seconds each …", flush=True)
     for canary in _watched(reference):
         finding = compare(canary)
         wrong = finding.verdict in ("differs", "broken")

@@ -80,8 +80,12 @@ def compare_command(path_a: Path, path_b: Path, policy_a: str | None, policy_b: 
     return 0
 
 
-def export_command(path: Path, to: str, output: str | None, overrides: Sequence[str] = ()) -> int:
-    """Write a run in another format, with the format's own settings, and print where."""
+def export_command(
+    path: Path, to: str, output: str | None, overrides: Sequence[str] = (), config_dir: str | None = None
+) -> int:
+    """Write a run in another format, with the format's own settings, and print where; ``config_dir`` as in a report."""
+    if config_dir is not None:
+        own_modules(config_dir)
     for override in overrides:
         if "=" not in override:
             raise ConfigError(f"{override}: settings are SETTING=VALUE")

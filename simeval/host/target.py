@@ -66,8 +66,8 @@ def locate(target: Any, what: str) -> Any:
 
 def _nothing(target: Any, what: str) -> ConfigError:
     return ConfigError(
-        f"{what}: there is no {target!r} to import; a module of one's own is installed, or lies in the working "
-        "directory or beside the folder that --config-dir names"
+        f"{what}: there is no {target!r} to import; give --config-dir FOLDER for a module of one's own in the "
+        "working directory or beside that folder, or install it"
     )
 
 

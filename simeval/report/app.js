@@ -65,7 +65,7 @@ function pairEntry(p) {
   const interval = ends.length ? `; interval ${ends.join(" to ")}${success ? " points" : ""}` : "; too few pairs for an interval";
   return {
     name: `${p.a} − ${p.b}`, estimate: p.difference, interval: bounds, color: "var(--ink)",
-    label: success ? `${label} points` : label, detail: `p = ${pValue(p.p_holm)}${p.contested ? " *" : ""}`,
+    label: success ? `${label} points` : label, detail: `p = ${pValue(p.p_holm)}${p.contested ? " †" : ""}`,
     tip: `${p.n} shared starts: ${how}${interval}${p.contested ? `; ${CONTESTED}` : ""}`,
   };
 }
@@ -102,7 +102,7 @@ function drawOverall() {
     const signed = (value, text) => (value > 0 ? "+" : "") + text;
     const format = (values) => (success ? values.map((t) => minus(String(Math.round(100 * t)))) : axisNumbers(values)).map((text, i) => signed(values[i], text));
     const plot = whiskers(entries, { width, nameWidth: nameWidth(entries.map((entry) => entry.name), width), low: -bound, high: bound, format, zero: 0 });
-    const note = shown.some((p) => p.contested) ? html("p", { class: "note" }, `* ${CONTESTED}.`) : null;
+    const note = shown.some((p) => p.contested) ? html("p", { class: "note" }, `† ${CONTESTED}.`) : null;
     return part(title(group, ["Paired difference in success rate", "Paired difference in return"]), plot, ...[note].filter(Boolean));
   });
   $("pairs-figure").hidden = !parts.length;
@@ -142,7 +142,7 @@ function taskTable(group) {
       }
     if (pair) {
       const [label, ...ends] = difference ? differenceOf(difference) : ["–"];
-      const star = difference?.contested ? " *" : "";
+      const star = difference?.contested ? " †" : "";
       const tip = star ? { "data-tip": CONTESTED } : {};
       tr.append(html("td", { class: "number", "data-label": success ? "difference [points]" : "difference", ...tip }, html("span", {}, label), html("small", {}, ends.join(" to ") + star)));
     }
@@ -387,7 +387,7 @@ function drawDrops() {
 function drawMethod() {
   const level = `${100 * scores.rule.confidence} %`;
   const left = scores.pairs.map((p) => [p, Object.entries(p.left_out).map(([reason, n]) => `${n} ${reason}`)]).filter(([, reasons]) => reasons.length).map(([p, reasons]) => `${p.a} and ${p.b}: ${reasons.join(", ")}`);
-  const holds = scores.arms.filter((arm) => arm.over_tasks);
+  const holds = scores.arms.filter((arm) => arm.over_tasks && (DATA.general || arm.condition === "nominal"));
   const tests = [];
   if (byRate) tests.push("success by the exact McNemar test, with Newcombe's paired score interval (method 10), which is approximate");
   if (byReturn) tests.push("mean returns by the sign-flip permutation test, with the interval of that test");
@@ -400,7 +400,7 @@ function drawMethod() {
     ["Two policies", `episodes that share start and noise are paired: ${tests.join("; ")}; Holm's correction over ${scores.pairs.length || "no"} pair${scores.pairs.length === 1 ? "" : "s"}. The test decides whether a difference is shown`],
     ["Means", `Student's t interval, ${level}, over counted episodes`],
     ...(left.length ? [["Starts not paired", left.join("; ")]] : []),
-    ...holds.map((arm) => [`Over tasks, ${arm.arm}`, `${percent(arm.over_tasks.mean, arm.n)} mean of ${arm.over_tasks.tasks} tasks; ${arm.over_tasks.interval.map((v) => percent(v, arm.n)).join(" to ")} expected for other tasks like these (bootstrap over tasks; narrow below ten tasks)`]),
+    ...holds.map((arm) => [`Over tasks, ${arm.arm}`, `${percent(arm.over_tasks.mean, arm.n)} mean of ${arm.over_tasks.tasks} tasks; ${arm.over_tasks.interval.map((v) => percent(v, arm.n)).join(" to ")} expected for other tasks like these (bootstrap over tasks; too narrow below ten tasks)`]),
     ["Videos", DATA.videos_beside.length ? `${document.querySelectorAll("script.video").length} in this page; ${DATA.videos_beside.length} beyond its limit of ${DATA.embed_mib} MiB are in videos/ beside it` : `${document.querySelectorAll("script.video").length} in this page`],
   ];
   $("rules").replaceChildren(html("dl", {}, ...entries.flatMap(([name, text]) => [html("dt", {}, name), html("dd", {}, text)])));
