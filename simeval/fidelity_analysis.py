@@ -34,11 +34,12 @@ STATISTICS: Mapping[str, agreement.Statistic] = {
 
 def fidelity_studies(run: Run, outcomes: Sequence[Outcome], confidence: float = 0.95) -> list[dict[str, Any]]:
     """One analysis, as JSON data, of each model in a study of ``simeval.fidelity``; none of other runs."""
-    if "fidelity" not in str(run.config.get("protocol", {}).get("_target_", "")):
+    protocol, configured = (run.config.get(part) for part in ("protocol", "worlds"))
+    if not isinstance(protocol, Mapping) or "fidelity" not in str(protocol.get("_target_")):
         return []
     worlds = dict.fromkeys(outcome.world for outcome in outcomes)
-    named = run.config["protocol"].get("truth")
-    truth = next(iter(run.config.get("worlds") or worlds)) if named is None else named
+    named = protocol.get("truth") or next(iter(configured if isinstance(configured, Mapping) else ()), None)
+    truth = named if named in worlds else next(iter(worlds), "")
     return [_study(run, outcomes, truth, model, confidence) for model in worlds if model != truth]
 
 

@@ -255,15 +255,6 @@ def _worlds_of(name: str, entry: DictConfig, known: Sequence[str]) -> tuple[str,
 
 def build_policy(entry: DictConfig, world_entry: DictConfig, name: str) -> Policy:
     """One policy for one World's configuration, not yet bound."""
-    for own, hint in _OF_A_WORLD.items():
-        if _takes(entry, own) and world_entry.get(own) is None:
-            worlds = ", ".join(world for world, one in _shipped("world") if one.get(own) is not None)
-            having = f"these have: {worlds}" if worlds else "none have"
-            others = ", ".join(policy for policy, one in _shipped("policy") if not _takes(one, own))
-            raise ConfigError(
-                f"world {world_entry.get('name', 'world')!r} has no {own} of its own ({having}); {hint}; "
-                f"policies that need none: {others}"
-            )
     arguments = _policy_arguments(entry, world_entry)
     said = arguments.pop("conventions", None)
     policy = _maybe_hosted(arguments, f"policy {name!r}")
@@ -298,6 +289,15 @@ def _slotless(value: Any) -> Any:
 
 
 def _policy_arguments(entry: DictConfig, world_entry: DictConfig) -> dict[str, Any]:
+    for own, hint in _OF_A_WORLD.items():
+        if _takes(entry, own) and world_entry.get(own) is None:
+            worlds = ", ".join(world for world, one in _shipped("world") if one.get(own) is not None)
+            having = f"these have: {worlds}" if worlds else "none have"
+            others = ", ".join(policy for policy, one in _shipped("policy") if not _takes(one, own))
+            raise ConfigError(
+                f"world {world_entry.get('name', 'world')!r} has no {own} of its own ({having}); {hint}; "
+                f"policies that need none: {others}"
+            )
     values = resolved(OmegaConf.create({"world": resolved(world_entry), "policy": entry}))["policy"]
     return {key: value for key, value in values.items() if key not in ("name", "worlds")}
 
