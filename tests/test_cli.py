@@ -140,7 +140,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["policy=openpi", "policy.url=5"], "policy.url is an address such as ws://localhost:8000; received 5"),
         (["=3"], "SETTING=VALUE"),
         (["world=7"], "unknown world '7'; available: "),
-        (["world=robosuite", "world.task=Lift", "policy=vla"], "has no vla of its own (these have: tabletop)"),
+        (["world=gymnasium", "world.id=Ant-v5", "policy=vla"], "has no vla of its own (these have: tabletop)"),
         (["world=gymnasium", "world.id=Ant-v5", "policy=diffusion"], "no diffusion of its own (these have: metaworld)"),
         (["protocol=fidelity"], "a model is held against a World; only 'tabletop' is here"),
         (["world=blind", "policy=uniform"], "world.checkpoint must be given"),

@@ -57,7 +57,7 @@ class Drifting(Delegate):
 
 
 SLOTS = 6
-EPISODES, IMAGINED = 8, 8
+EPISODES, IMAGINED = 6, 6
 
 
 def policies() -> dict[str, Policy]:

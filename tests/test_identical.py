@@ -39,7 +39,7 @@ def assert_identical(one: Run, other: Run) -> None:
             assert episode.source.checkpoint(step).to_bytes() == again.source.checkpoint(step).to_bytes()
 
 
-@pytest.mark.parametrize("world", ["tabletop", pytest.param("metaworld", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("world", [pytest.param(name, marks=pytest.mark.slow) for name in ("tabletop", "metaworld")])
 def test_one_three_or_sixteen_slots_interrupted_or_not_give_the_same_traces(world: str, tmp_path: Path) -> None:
     arguments = ["run", *WORLDS[world], *EXPERIMENT]
     for slots in (1, 3, 16):

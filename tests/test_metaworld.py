@@ -45,6 +45,7 @@ def benchmark():
     return module
 
 
+@pytest.mark.slow
 def test_it_conforms_with_goals_and_objects_that_are_views_of_the_simulation():
     assert_conforms(check_world(partial(world_of, "door-lock-v3"), steps=100, only=UNPERTURBED))
 

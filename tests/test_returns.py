@@ -306,8 +306,8 @@ def test_an_interval_that_the_exact_test_does_not_bear_out_is_marked_and_claims_
     assert "no difference is shown" in scores["headline"]
     assert "it leaves out 0, but the test decides" in scores["headline"]
     text = " ".join(printed(print_table, scores).split())
-    assert "[+7, +100]*" in text
-    assert "* this interval leaves out 0, but the test, which decides, shows no difference" in text
+    assert "[+7, +100]†" in text
+    assert "† this interval leaves out 0, but the test, which decides, shows no difference" in text
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -185,6 +185,7 @@ def test_nothing_is_drawn_when_nobody_asks_for_images(lift):
     assert not lift._renderers._renderers
 
 
+@pytest.mark.slow
 def test_camera_images_are_upright_and_show_the_cube_where_it_is():
     world = Robosuite("Lift", cameras=("agentview",), image_size=96)
     step = reset(world, seed=3)
@@ -207,6 +208,7 @@ def test_camera_images_are_upright_and_show_the_cube_where_it_is():
     world.close()
 
 
+@pytest.mark.slow
 def test_tasks_of_different_spaces_cannot_share_a_world():
     with pytest.raises(ConfigError, match=r"'Lift' and 'Stack' differ.*state \(60,\)"):
         Robosuite(["Lift", "Stack"])
@@ -335,6 +337,7 @@ def test_the_declared_parts_of_an_action_do_what_they_say(lift):
     effect_of(Perturbation("actuation", params={"misalignment": 0.1}), lift.spec)  # which says what it turns
 
 
+@pytest.mark.slow
 def test_actions_that_move_two_hands_or_joints_declare_no_displacement():
     for arguments in ({"task": "Lift", "controller": "JOINT_POSITION"}, {"task": "TwoArmLift"}):
         world = Robosuite(num_slots=1, **arguments)

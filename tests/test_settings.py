@@ -26,7 +26,9 @@ WORLDS: dict[str, tuple[Callable[..., World], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "robosuite" else name for name in WORLDS]
+)
 def test_one_camera_is_a_list_of_one(name):
     make, camera = WORLDS[name]
     one, listed = make(num_slots=1, cameras=camera), make(num_slots=1, cameras=[camera])

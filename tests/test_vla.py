@@ -142,6 +142,7 @@ def test_padding_words_change_nothing() -> None:
         torch.testing.assert_close(made.predict(seen, noise).chunk, wide.predict(padded, noise).chunk)
 
 
+@pytest.mark.slow
 def test_the_flow_learns_where_the_data_are() -> None:
     made, seen = network().train(), inputs(16)
     generator = torch.Generator().manual_seed(0)
@@ -157,6 +158,7 @@ def test_the_flow_learns_where_the_data_are() -> None:
     np.testing.assert_allclose(found.mean((0, 1)), [0.3, -0.2], atol=0.06)
 
 
+@pytest.mark.slow
 def test_a_pointer_finds_what_a_word_names_and_nothing_else_of_the_picture() -> None:
     torch.manual_seed(0)
     vocabulary, side = Vocabulary.of(["red", "blue"]), 48
@@ -200,6 +202,7 @@ def test_a_pointer_finds_what_a_word_names_and_nothing_else_of_the_picture() -> 
     assert float(other.foresight_error(later)) > 1.0
 
 
+@pytest.mark.slow
 def test_the_gaussian_heads_density_is_that_of_its_samples() -> None:
     made = network("gaussian")
     noise = torch.randn(4000, 4, 2, generator=torch.Generator().manual_seed(0))

@@ -17,6 +17,7 @@ from worldmodels.trainer import EnsembleTrainer
 from worldmodels.world import LearnedWorld
 
 torch.set_num_threads(1)  # tests run side by side
+pytestmark = pytest.mark.slow  # they share a model that is trained first
 RECIPE = {"steps": 400, "batch_size": 32, "warmup": 20, "ema": 0.98, "validate_every": 400, "save_every": 400}
 
 
