@@ -45,6 +45,7 @@ def test_both_toy_worlds_conform(factory):
     assert tuple(check.name for check in checks) == WORLD_CHECKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [ToySimulator, ToyWorldModel])
 def test_toy_worlds_with_a_camera_conform(world):
     assert_conforms(check_world(partial(world, cameras=("top",)), **CHEAP))

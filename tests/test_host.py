@@ -312,8 +312,9 @@ def test_a_world_that_cannot_be_built_is_told_at_once_and_a_process_that_dies_bu
 # No process is left behind
 
 PARENT = """
-import sys, time
+import signal, sys, time
 from simeval import HostedWorld
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
 world = HostedWorld({"_target_": "hosted_worlds.Counter", "num_slots": 2}, processes=2)
 print(*world.pids, flush=True)
 time.sleep(60)

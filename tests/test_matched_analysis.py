@@ -261,6 +261,7 @@ def clustered(seed: int, starts: int, configurations: int) -> interaction.Instan
     return interaction.Instances(singles, combined, np.ones(rows, dtype=bool), numbers, numbers % 20)
 
 
+@pytest.mark.slow
 def test_intervals_of_clustered_instances_allow_for_their_likeness() -> None:
     a, b = 2.0, 1.5
     one, two, three = a / (a + b), a * (a + 1) / ((a + b) * (a + b + 1)), 0.0

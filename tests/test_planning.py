@@ -165,6 +165,7 @@ def test_imagined_noise_is_shared_by_candidates_and_is_not_that_of_the_episode()
 # Acting
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", SEARCHES)
 def test_planners_conform(make) -> None:
     def planner() -> Policy:
@@ -250,6 +251,7 @@ def test_worlds_that_do_not_fit_are_refused() -> None:
     assert SnapshotError.__name__ in episode.error
 
 
+@pytest.mark.slow
 def test_cross_entropy_reaches_and_presses_from_the_simulator_itself() -> None:
     world = Tabletop(["reach", "press_button"], num_slots=4)
     search = CrossEntropy(horizon=8, candidates=24, elites=4, deviation=0.8)

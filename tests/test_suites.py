@@ -87,13 +87,10 @@ FAMILIES = {
 QUICK = {
     "HalfCheetah-v5",
     "FetchPush-v4",
-    "HandManipulateBlock_ContinuousTouchSensors-v1",
     "AdroitHandRelocate-v1",
     "PointMaze_UMaze-v3",
-    "AntMaze_UMaze-v5",
     "cheetah-run",
     "cartpole-swingup",
-    "cube-single",
     "PushT-v0",
 }
 CASES = [
