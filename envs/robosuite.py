@@ -18,7 +18,7 @@ from envs.perturbed.kinematics import displace
 from envs.perturbed.parts import geoms_of, named, subtrees
 from envs.rendering import RendererPool
 from envs.robosuite_repairs import draw_in_order, read_again
-from envs.robosuite_speed import quicken
+from envs.robosuite_speed import compile_once, quicken
 from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import Key, StepKey
@@ -475,4 +475,5 @@ def _load_robosuite() -> Any:
         import robosuite
     except ImportError as error:
         raise MissingPackageError(f"a part of robosuite ({error})", pip) from error
+    compile_once()
     return robosuite

@@ -81,6 +81,17 @@ def test_a_simulator_used_before_and_one_just_built_agree_in_any_slot(lift):
     assert (bits(reset(lift, slot=1)), run(lift, actions, slot=1)) == first
 
 
+def test_simulators_of_a_task_begin_with_equal_models_that_are_their_own(lift):
+    for slot in (0, 1):
+        reset(lift, slot)
+    one, other = (lift._current[slot][1]._model for slot in (0, 1))
+    bodies = other.body_mass.copy()
+    assert np.array_equal(one.body_mass, bodies)
+    one.body_mass[:] = 0
+    assert np.array_equal(other.body_mass, bodies)
+    one.body_mass[:] = bodies
+
+
 def test_seeds_lay_the_objects_out_differently(lift):
     places = {reset(lift, seed=seed).signals["object_cube"][0, :3].tobytes() for seed in range(5)}
     assert len(places) == 5
