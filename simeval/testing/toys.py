@@ -20,7 +20,8 @@ TOY_REACH = 0.14
 """Distance between the centres of disc and puck at which they touch [m]."""
 _DISC_RADIUS, _PUCK_RADIUS, _ZONE_RADIUS = 0.06, 0.08, 0.15
 _SUBSTEPS, _DT = 4, 0.0125
-_MAX_FORCE, _DISC_DAMPING, _PUCK_DAMPING, _STIFFNESS, _PUCK_MASS = 6.0, 3.0, 4.0, 200.0, 0.5
+_MAX_FORCE, _STIFFNESS, _PUCK_MASS = 6.0, 200.0, 0.5
+_DAMPING = np.array([[3.0], [4.0]])  # of the disc, of the puck
 _EDGE, _MAX_SPEED = 1.0, 3.0
 _COLOURS = {"table": (60, 60, 60), "left": (200, 60, 60), "right": (60, 60, 220), "puck": (230, 200, 60)}
 _DISC_COLOUR = (240, 240, 240)
@@ -212,16 +213,21 @@ class ToySimulator(World):
 
 def _advance(state: np.ndarray, force: np.ndarray, puck_mass: np.ndarray) -> np.ndarray:
     """One control step of the disc (1 kg) and the puck under semi-implicit Euler, with a penalty force at contact."""
-    disc, disc_velocity, puck, puck_velocity = (state[:, i : i + 2].copy() for i in (0, 2, 4, 6))
+    bodies = state[:, :8].reshape(-1, 2, 2, 2)  # disc and puck, position and velocity, x and y
+    place, velocity = bodies[:, :, 0], bodies[:, :, 1]
+    pushes = np.empty_like(place)
     for _ in range(_SUBSTEPS):
-        between = puck - disc
+        between = place[:, 1] - place[:, 0]
         distance = np.maximum(_norm(between), 1e-9)
         depth = np.maximum(TOY_REACH - distance, 0.0)
         push = (_STIFFNESS * depth / distance)[:, None] * between
-        disc_velocity = disc_velocity + _DT * (force - push - _DISC_DAMPING * disc_velocity)
-        puck_velocity = puck_velocity + _DT * (push / puck_mass[:, None] - _PUCK_DAMPING * puck_velocity)
-        disc_velocity = np.clip(disc_velocity, -_MAX_SPEED, _MAX_SPEED)
-        puck_velocity = np.clip(puck_velocity, -_MAX_SPEED, _MAX_SPEED)
-        disc = np.clip(disc + _DT * disc_velocity, -_EDGE, _EDGE)
-        puck = np.clip(puck + _DT * puck_velocity, -_EDGE, _EDGE)
-    return np.concatenate([disc, disc_velocity, puck, puck_velocity, state[:, 8:12]], axis=1)
+        pushes[:, 0] = force - push
+        pushes[:, 1] = push / puck_mass[:, None]
+        velocity = _limited(velocity + _DT * (pushes - _DAMPING * velocity), _MAX_SPEED)
+        place = _limited(place + _DT * velocity, _EDGE)
+    moved = np.stack([place, velocity], axis=2).reshape(-1, 8)
+    return np.concatenate([moved, state[:, 8:12]], axis=1)
+
+
+def _limited(values: np.ndarray, most: float) -> np.ndarray:
+    return np.minimum(np.maximum(values, -most), most)
