@@ -48,12 +48,9 @@ def compose_config(name: str, overrides: Sequence[str], config_dir: str | None =
 
 def _check_sections(name: str, config: DictConfig) -> None:
     """Raise ``ConfigError`` unless the sections of ``configs/<name>.yaml`` are there, with settings that resolve."""
-    base = OmegaConf.create(resources.files("configs").joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
     there = plain(config)
-    for key, wanted in plain(base).items():
+    for key, wanted in sections(name).items():
         found = there.get(key)
-        if not isinstance(wanted, dict) or not wanted:
-            continue
         listed = ", ".join(f"{key}.{setting}" for setting in wanted)
         if not isinstance(found, dict):
             raise ConfigError(f"{key}={found}: {key} is a section, whose settings are {listed}; set these")
@@ -63,6 +60,12 @@ def _check_sections(name: str, config: DictConfig) -> None:
             OmegaConf.to_container(config[key], resolve=True)
         except OmegaConfBaseException as error:
             raise ConfigError(f"{key}: {' '.join(str(error).split())}") from None
+
+
+def sections(name: str) -> dict[str, dict[str, Any]]:
+    """The sections of ``configs/<name>.yaml``, as shipped: name -> setting -> value."""
+    base = OmegaConf.create(resources.files("configs").joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
+    return {key: values for key, values in plain(base).items() if isinstance(values, dict) and values}
 
 
 def own_modules(config_dir: str) -> Path:

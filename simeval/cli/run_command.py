@@ -30,6 +30,7 @@ from simeval.cli.compose import (
     own_modules,
     plain,
     run_settings,
+    sections,
     unknown_setting,
 )
 from simeval.cli.present import present
@@ -136,7 +137,7 @@ def _recorded(path: Path, overrides: Sequence[str], config_dir: str | None) -> D
 
 def _with_sections(path: Path, config: DictConfig) -> DictConfig:
     """A recorded configuration with those settings of the run itself that it is older than."""
-    defaults = plain(compose_config("run", []))
+    defaults = sections("run")
     for name in ("run", "record", "report"):
         found = config.get(name, {})
         if not OmegaConf.is_dict(found):
