@@ -7,6 +7,9 @@ LIBERO_VENV ?= .venv-libero
 LEROBOT_PYTHON ?= python3.11
 LEROBOT_VENV ?= .venv-lerobot
 
+# Images of containers often set it: then each of the hundreds of processes that tests start compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install libero lerobot demo test test-slow test-libero test-lerobot check format benchmark clean
 
 # compat: a path entry, not an import hook, which a folder named simeval in the working directory would hide.
