@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats as _scipy
+import scipy
 
 from simeval.noise import Key
 from simeval.stats import Interval, Significance
@@ -35,7 +35,7 @@ def pearson(truth: np.ndarray, model: np.ndarray) -> np.ndarray:
 
 def spearman(truth: np.ndarray, model: np.ndarray) -> np.ndarray:
     """Correlation of ranks, equal rates sharing theirs."""
-    return pearson(*(_scipy.rankdata(np.asarray(rates, dtype=float), axis=-1) for rates in (truth, model)))
+    return pearson(*(scipy.stats.rankdata(np.asarray(rates, dtype=float), axis=-1) for rates in (truth, model)))
 
 
 def mean_maximum_rank_violation(truth: np.ndarray, model: np.ndarray) -> np.ndarray:
@@ -129,7 +129,7 @@ def control_variate(truth: np.ndarray, model: np.ndarray, imagined: np.ndarray, 
     residual = float((x - weight * y).var(ddof=1)) / n
     variance = residual + (weight**2 * float(more.var(ddof=1)) / m if m > 1 else 0.0)
     worth = own / variance if variance > 0 and own > 0 else 1.0
-    z = float(_scipy.norm.ppf((1 + confidence) / 2))
+    z = float(scipy.stats.norm.ppf((1 + confidence) / 2))
     rate = min(1.0, max(0.0, estimate))
     return Combined(
         _wilson(float(x.mean()), n, z, "Wilson"),

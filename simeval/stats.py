@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats as _scipy
+import scipy  # not scipy.stats, which loads when it is used: it takes longer than all the rest of a command
 
 from simeval.noise import Key
 
@@ -64,8 +64,8 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Interva
     """The exact interval for a proportion, never covering less than ``confidence`` (Clopper and Pearson 1934)."""
     _check_counts(successes, n)
     tail = (1 - _checked(confidence)) / 2
-    low = 0.0 if successes == 0 else float(_scipy.beta.ppf(tail, successes, n - successes + 1))
-    high = 1.0 if successes == n else float(_scipy.beta.isf(tail, successes + 1, n - successes))
+    low = 0.0 if successes == 0 else float(scipy.stats.beta.ppf(tail, successes, n - successes + 1))
+    high = 1.0 if successes == n else float(scipy.stats.beta.isf(tail, successes + 1, n - successes))
     return Interval(successes / n, low, high, "Clopper–Pearson")
 
 
@@ -106,9 +106,9 @@ def mcnemar(only_first: int, only_second: int) -> Significance:
         raise ValueError(f"discordant pairs cannot be negative; received {only_first} and {only_second}")
     n = only_first + only_second
     few = min(only_first, only_second)
-    tail = float(_scipy.binom.cdf(few, n, 0.5))
+    tail = float(scipy.stats.binom.cdf(few, n, 0.5))
     p = min(1.0, 2 * tail)
-    observed = float(_scipy.binom.pmf(few, n, 0.5))
+    observed = float(scipy.stats.binom.pmf(few, n, 0.5))
     if n == 0:
         mid_p = 1.0
     elif only_first == only_second:  # the central outcome: all others are as extreme, and half of its own counts
@@ -205,10 +205,10 @@ def barnard(successes_a: int, n_a: int, successes_b: int, n_b: int) -> Significa
         return Significance(1.0, "Barnard exact")
     if n_a * n_b <= _BARNARD_LIMIT:
         table = [[successes_a, successes_b], [n_a - successes_a, n_b - successes_b]]
-        return Significance(min(1.0, float(_scipy.barnard_exact(table).pvalue)), "Barnard exact")
+        return Significance(min(1.0, float(scipy.stats.barnard_exact(table).pvalue)), "Barnard exact")
     pooled = total / (n_a + n_b)
     z = (successes_a / n_a - successes_b / n_b) / math.sqrt(pooled * (1 - pooled) * (1 / n_a + 1 / n_b))
-    return Significance(float(2 * _scipy.norm.sf(abs(z))), "pooled z")
+    return Significance(float(2 * scipy.stats.norm.sf(abs(z))), "pooled z")
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -227,7 +227,7 @@ def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95
     mean = float(x.mean())
     if len(x) == 1:
         return Interval(mean, -math.inf, math.inf, "Student t")
-    half = float(_scipy.t.isf((1 - _checked(confidence)) / 2, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x)))
+    half = float(scipy.stats.t.isf((1 - _checked(confidence)) / 2, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x)))
     return Interval(mean, mean - half, mean + half, "Student t")
 
 
@@ -295,8 +295,8 @@ def welch(
             least if separate else 1.0, "permutation"
         )
     freedom = error**2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (a, b), strict=True))
-    half = float(_scipy.t.isf((1 - _checked(confidence)) / 2, freedom)) * math.sqrt(error)
-    p = float(2 * _scipy.t.sf(abs(difference) / math.sqrt(error), freedom))
+    half = float(scipy.stats.t.isf((1 - _checked(confidence)) / 2, freedom)) * math.sqrt(error)
+    p = float(2 * scipy.stats.t.sf(abs(difference) / math.sqrt(error), freedom))
     return Interval(difference, difference - half, difference + half, "Welch"), Significance(p, "Welch")
 
 
@@ -387,7 +387,7 @@ def episodes_needed(rate_a: float, rate_b: float, power: float = 0.8, confidence
     pooled = (rate_a + rate_b) / 2
     null = math.sqrt(2 * pooled * (1 - pooled))
     alternative = math.sqrt(rate_a * (1 - rate_a) + rate_b * (1 - rate_b))
-    root = (_z(confidence) * null + float(_scipy.norm.ppf(power)) * alternative) / difference
+    root = (_z(confidence) * null + float(scipy.stats.norm.ppf(power)) * alternative) / difference
     return max(1, math.ceil(root * root))
 
 
@@ -401,7 +401,8 @@ def pairs_needed(difference: float, discordance: float, power: float = 0.8, conf
     if not 0 < gap <= 1:
         raise ValueError(f"a difference to detect lies in (0, 1]; received {difference}")
     share = min(max(discordance, gap), 1.0)
-    root = _z(confidence) * math.sqrt(share) + float(_scipy.norm.ppf(power)) * math.sqrt(max(share - gap * gap, 0.0))
+    spread = math.sqrt(max(share - gap * gap, 0.0))
+    root = _z(confidence) * math.sqrt(share) + float(scipy.stats.norm.ppf(power)) * spread
     return max(1, math.ceil(root * root / (gap * gap)))
 
 
@@ -436,7 +437,7 @@ def _smallest(detects: Callable[[float], bool], largest: float) -> float | None:
 
 
 def _z(confidence: float) -> float:
-    return float(_scipy.norm.isf((1 - _checked(confidence)) / 2))
+    return float(scipy.stats.norm.isf((1 - _checked(confidence)) / 2))
 
 
 def _checked(confidence: float) -> float:

@@ -163,6 +163,12 @@ def test_importing_simeval_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+def test_a_command_begins_without_the_statistics_that_its_end_needs():
+    program = "import simeval.cli.run_command, simeval.cli.read_commands, sys; print('scipy.stats' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_the_walk_sees_imports_wherever_they_stand(tmp_path):
     path = tmp_path / "module.py"
     path.write_text("import a.b\nif x:\n    from simeval import world\ndef f():\n    class C:\n        import c as d\n")
