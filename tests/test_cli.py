@@ -64,6 +64,13 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded") / "run"
+    assert main(["run", *SMALL, f"run.dir={path}"]) == 0
+    return path
+
+
 def _never(*_: object) -> None:
     raise RuntimeError("no reset today")
 
@@ -278,8 +285,8 @@ def test_images_are_kept_in_the_trace_as_videos_or_not_at_all(capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("content", ["[]", "null", '"x"', "{}", "{"])
-def test_a_manifest_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], content: str) -> None:
-    assert main(["run", *SMALL, "run.dir=run"]) == 0
+def test_a_manifest_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], small_run: Path, content: str) -> None:
+    shutil.copytree(small_run, "run")
     Path("run/run.json").write_text(content)
     capsys.readouterr()
     assert "run.json" in refused(capsys, "score", "run")
@@ -299,13 +306,6 @@ ALTERED: dict[str, Any] = {
     "sessions.0.hardware": "fast",
 }
 """Entries of a manifest, and what they cannot be."""
-
-
-@pytest.fixture(scope="module")
-def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("recorded") / "run"
-    assert main(["run", *SMALL, f"run.dir={path}"]) == 0
-    return path
 
 
 def _altered(recorded: Path, entry: str, value: Any) -> None:
@@ -402,8 +402,10 @@ def test_policies_named_side_by_side_are_paired_and_runs_can_be_compared(capsys:
 
 @pytest.mark.parametrize("damage", ["truncated", "foreign"])
 @pytest.mark.parametrize("command", ["score", "report"])
-def test_damaged_traces_are_named(capsys: pytest.CaptureFixture[str], damage: str, command: str) -> None:
-    assert main(["run", *SMALL, "run.dir=run"]) == 0
+def test_damaged_traces_are_named(
+    capsys: pytest.CaptureFixture[str], small_run: Path, damage: str, command: str
+) -> None:
+    shutil.copytree(small_run, "run")
     capsys.readouterr()
     for shard in Path("run/traces").glob("*.h5"):
         shard.write_bytes(shard.read_bytes()[:500] if damage == "truncated" else b"hello")
