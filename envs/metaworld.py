@@ -19,6 +19,7 @@ from envs.perturbed import AXES, Change, Judge, Parts, Stage, StagedSimulator
 from envs.perturbed.changes import changes_of
 from envs.perturbed.kinematics import TOLERANCE, reach
 from envs.perturbed.parts import geoms_of, named, subtrees
+from envs.perturbed.placement import displacement, movable
 from envs.rendering import RenderedWorld, RendererPool
 from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, unknown
@@ -35,6 +36,10 @@ CAMERAS = ("corner4", "corner", "corner2", "corner3", "topview", "behindGripper"
 
 _UPSIDE_DOWN = frozenset({"corner", "corner2", "corner3", "corner4"})
 _PICTURE_SIZE = 256
+_ROUNDING = 1e-9
+_LAYOUT = "initial_state.layout"
+_WHOLE = frozenset({"coffee-button-v3", "peg-unplug-side-v3"})
+"""Tasks about something fixed, at which a loose thing stands: a mug at its machine, a plug in its socket."""
 _INFO = ("near_object", "grasp_success", "grasp_reward", "in_place_reward", "obj_to_target", "unscaled_reward")
 _BROKEN = [mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC]
 
@@ -69,8 +74,9 @@ class MetaWorld(RenderedWorld):
     A start's ``seed`` (0 .. 2**32 - 1) is the one that the package's goal-observable environments take, and gives the
     same initial state bit for bit (see :func:`bare_env`). Dynamics are deterministic; keys are not used.
 
-    Of a perturbation of the hand's initial pose its place counts alone: it always points down. ``dynamics.gain`` is
-    that of the fingers, since a mocap body pulls the arm along.
+    Of a perturbation of the hand's initial pose its place counts alone: it always points down. What is fixed to the
+    table (a door, a drawer, a button) is moved with its goal, and not turned. ``dynamics.gain`` is that of the fingers,
+    since a mocap body pulls the arm along.
     """
 
     def __init__(
@@ -182,6 +188,8 @@ class _MetaWorldSimulator(StagedSimulator):
         self._env.max_path_length = sys.maxsize
         self.model, self.data = self._env.model, self._env.data
         self.stage = Stage("metaworld", self.model, _parts(self._env))
+        self._fixed = task in _WHOLE or not movable(self.model, self.stage.parts)
+        """Whether the task is about one thing that is fixed to the table."""
         self._fingers = [self._env.model.site(f"{side}EndEffector").id for side in ("right", "left")]
         self._warnings = [self._env.data.warning[kind] for kind in _BROKEN]
         roots = {"env": self._env}
@@ -211,16 +219,59 @@ class _MetaWorldSimulator(StagedSimulator):
         env.np_random = None
         env.curr_path_length = 0
         env.reset_model()
+        shift = self._shift_of(start)
+        if shift.any():
+            self._rehearse_elsewhere(shift)
         del env.do_simulation
         mujoco.mj_resetData(env.model, env.data)
         observation = env.reset_model()
-        if self.perturb(start):
+        env.__dict__.pop("_reset_hand", None)
+        if self.perturb(start, done=frozenset({_LAYOUT}) if self._fixed else frozenset()):
             observation = env._get_obs()
+        self.unfair = self.unfair or self._out_of_reach(shift)
         env._prev_obs = observation[:18].copy()
         observation[18:36] = env._prev_obs
         self._capture.objects.settle()
         self._shown = observation, 0.0, False, np.zeros(len(_INFO))
         return self._present()
+
+    def _shift_of(self, start: Start) -> np.ndarray:
+        """How far what is fixed is to be moved [2] m; the package puts it at the place [3] m that it draws, and derives
+        goal, sites and what it rewards from that."""
+        shift = np.zeros(2)
+        for change in self.stage.changes(start) if self._fixed else ():
+            if change.axis == _LAYOUT:
+                shift += displacement(change, 0)[0]
+        return shift
+
+    def _rehearse_elsewhere(self, shift: np.ndarray) -> None:
+        """Have the next ``reset_model`` put what is fixed ``shift`` [2] m farther, once the hand has settled.
+
+        The hand settles beside it as in the nominal episode, so that both begin as they do there: a wall, or a hand on
+        its way, might open a drawer that stands elsewhere.
+        """
+        env, model, settle = self._env, self.model, self._env._reset_hand
+        nominal = model.body_pos.copy()
+        env._last_rand_vec = env._last_rand_vec + np.append(shift, 0.0)
+        env.reset_model()
+        moved = model.body_pos.copy()
+        model.body_pos[:] = nominal
+
+        def settle_and_move() -> None:
+            settle()
+            model.body_pos[:] = moved
+            mujoco.mj_kinematics(model, self.data)
+
+        env._reset_hand = settle_and_move
+
+    def _out_of_reach(self, shift: np.ndarray) -> str | None:
+        """What has come to lie farther beyond the bounds of the hand's moves than it did, if anything has."""
+        low, high = self._env.mocap_low[:2], self._env.mocap_high[:2]
+        for what, place in (("object", self._env._get_pos_objects()[:2]), ("goal", self._env._target_pos[:2])):
+            off, before = (np.maximum(low - at, at - high).clip(0.0) for at in (place, place - shift))
+            if (off > before + _ROUNDING).any():
+                return f"the {what} would begin at x={place[0]:.3f}, y={place[1]:.3f} m, out of the hand's reach"
+        return None
 
     def move_robot(self, change: Change) -> str | None:
         env, hand = self._env, self.model.body("hand").id
@@ -239,8 +290,7 @@ class _MetaWorldSimulator(StagedSimulator):
         return None
 
     def solved(self, step: SimulatorStep) -> bool:
-        # The package judges steps, never a reset, after which some positions are still those of before.
-        mujoco.mj_forward(self.model, self.data)
+        # The package judges steps, never a reset.
         _, info = self._env.evaluate_state(self._env._get_obs(), np.zeros(4))
         return bool(info["success"])
 

@@ -398,6 +398,7 @@ def _parts(model: mujoco.MjModel) -> Parts:
         workspace=((-0.5, -0.6), (0.5, 0.6)),
         table=geoms_of(model, named(model, body, "table", "bin")),
         background=tuple(named(model, mujoco.mjtObj.mjOBJ_GEOM, "floor", "wall_")),
+        placed=tuple(named(model, body, "Door_main")),
     )
 
 

@@ -9,6 +9,8 @@ import pytest
 from envs.perturbed import Parts, changes_of, edit
 from envs.perturbed.appearance import pixels, retexture
 from envs.perturbed.kinematics import displace, reach, rotation_of
+from envs.perturbed.parts import sliding_bodies
+from envs.perturbed.placement import Standing, displacement, move_things
 from simeval.errors import ConfigError, UnsupportedError
 from simeval.noise import Key
 from simeval.types import Perturbation
@@ -184,6 +186,46 @@ def test_a_hand_that_cannot_arrive_is_said_to_be_off():
     failed = displace(model, data, model.site("hand").id, joints, change_of("initial_state.robot", x=2.0))
     assert failed is not None
     assert "mm" in failed
+
+
+SLED = """
+<mujoco>
+  <worldbody>
+    <body euler="0 0 30">
+      <body name="sled" pos="0.1 0 0.02"><joint type="slide" axis="1 0 0" range="-0.1 0.1"/>
+        <joint type="slide" axis="0 1 0" range="-0.1 0.1"/><geom size="0.02" mass="0.1"/></body>
+      <body name="lift" pos="-0.3 0 0.1"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 0 1"/>
+        <geom size="0.02"/></body>
+    </body>
+    <body name="door" pos="0.5 0 0"><geom size="0.05"/>
+      <body><joint type="hinge" axis="0 0 1"/><geom pos="0.1 0 0" size="0.02"/></body></body>
+  </worldbody>
+</mujoco>
+"""
+
+
+def test_what_lies_on_slides_moves_as_far_in_the_world_as_said_and_what_is_placed_turns_too():
+    model = mujoco.MjModel.from_xml_string(SLED)
+    data = mujoco.MjData(model)
+    sled, door = model.body("sled").id, model.body("door").id
+    parts = Parts((0.0, 0.0, 0.0), frozenset(), ((-1, -1), (1, 1)), placed=(door,))
+    assert list(sliding_bodies(model, parts)) == [sled]
+    mujoco.mj_forward(model, data)
+    before = data.xpos.copy()
+    layout = Perturbation("initial_state.layout", 2.0, {"shift": 0.05, "turn": 0.3, "seed": 4})
+    ((_, change),) = changes_of("toy", frozenset({"initial_state.layout"}), [layout])
+    move_things(model, data, parts, change)
+    mujoco.mj_forward(model, data)
+    for body in (sled, door):
+        offset, angle = displacement(change, body)
+        assert np.hypot(*offset) == pytest.approx(0.05)
+        np.testing.assert_allclose(data.xpos[body] - before[body], [*offset, 0.0], atol=1e-9)
+    assert 2 * np.arctan2(model.body_quat[door][3], model.body_quat[door][0]) == pytest.approx(angle)
+    assert (data.xpos[model.body("lift").id] == before[model.body("lift").id]).all()
+    nominal = Standing.of(model, data, parts)
+    data.qpos[:2] += 0.2
+    mujoco.mj_forward(model, data)
+    assert "beyond the end of its slide" in Standing.of(model, data, parts).objection(nominal, model, parts)
 
 
 def test_a_rotation_is_about_its_own_axis():

@@ -5,6 +5,7 @@ import pytest
 from perturbed_worlds import LOOKS, check_all_at_once, check_identity, drawn, mean_distance, perturbed, rows_of
 
 from envs.robosuite import Robosuite
+from simeval.errors import UnsupportedError
 from simeval.noise import Key
 from simeval.testing.checks import require_equal
 from simeval.types import Perturbation, Start
@@ -57,6 +58,35 @@ def test_the_hand_begins_within_a_millimetre_of_where_it_is_told_to_and_stays(wo
         still = np.zeros((1, 7), np.float32)
         after = [world.step([0], still, [Key(0).stream("world").key(step + 1)]) for step in range(5)][-1]
         np.testing.assert_allclose(after.signals["eef_robot0_right"][0, :3], begun[:3], atol=5e-3)
+
+
+@pytest.mark.parametrize("axis", ["initial_state.robot", "initial_state.layout", "dynamics"])
+def test_states_change_more_at_a_higher_level(world, axis):
+    """Measured in metres and radians of hand and cube, after random actions where only movement tells."""
+    start, steps = world.start("Lift", 1), 30 if axis == "dynamics" else 0
+    little, much = (mean_distance(world, start, axis, level, "state", steps, 4) for level in (2.0, 8.0))
+    assert much > 1.5 * little > 0
+
+
+def test_a_door_is_placed_elsewhere_and_turned_with_all_that_hangs_on_it():
+    doors = Robosuite("Door", num_slots=2)
+    start = doors.start("Door", 1)
+    changed = perturbed(start, drawn("initial_state.layout", 4.0))
+    before, after = (doors.reset([0], [each], [KEY]) for each in (start, changed))
+    offset = after.signals["object_Door"][0] - before.signals["object_Door"][0]
+    assert np.linalg.norm(offset[:2]) == pytest.approx(changed.perturbations[0].params["shift"])
+    assert (offset[3:] != 0).any()
+    assert (before.observation["state"] != after.observation["state"]).any()
+    check_identity(doors, start, "initial_state.layout", 3)
+    check_all_at_once(doors, start, 6, ["initial_state.layout"])
+    far = perturbed(start, Perturbation("initial_state.layout", 8.0, {"shift": 0.9, "seed": 1}))
+    assert "outside the workspace" in doors.objection(far)
+
+
+def test_a_task_without_things_has_no_layout_to_change():
+    wiping = Robosuite("Wipe")
+    with pytest.raises(UnsupportedError, match="task 'Wipe' has none that can be moved"):
+        wiping.objection(perturbed(wiping.start("Wipe", 0), drawn("initial_state.layout", 2.0)))
 
 
 def test_it_objects_to_what_is_out_of_reach_or_stuck(world):

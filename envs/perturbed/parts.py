@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
+_LEVEL = 1e-6
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -13,7 +15,8 @@ class Parts:
 
     ``focus``: the point that the scene is about [m], in the world. ``robot``: its bodies, tools and all.
     ``workspace``: the lowest and the highest x and y at which a thing may begin [m]. ``table`` and ``background``:
-    geoms of what things stand on, and of what is behind them.
+    geoms of what things stand on, and of what is behind them. ``placed``: bodies fixed to the world that the suite puts
+    elsewhere in each episode by ``body_pos`` and ``body_quat`` alone.
     """
 
     focus: tuple[float, float, float]
@@ -21,6 +24,7 @@ class Parts:
     workspace: tuple[tuple[float, float], tuple[float, float]]
     table: tuple[int, ...] = ()
     background: tuple[int, ...] = ()
+    placed: tuple[int, ...] = ()
 
 
 def named(model: mujoco.MjModel, kind: mujoco.mjtObj, *prefixes: str) -> list[int]:
@@ -55,6 +59,24 @@ def free_bodies(model: mujoco.MjModel, parts: Parts) -> dict[int, int]:
         for joint in range(model.njnt)
         if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE and int(model.jnt_bodyid[joint]) not in parts.robot
     }
+
+
+def sliding_bodies(model: mujoco.MjModel, parts: Parts) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Bodies that are no part of the robot and lie on what they slide over, along two level directions.
+
+    Body -> the addresses [2] of its slides in ``qpos``, and the matrix [2, 2] from them to x and y in the world.
+    """
+    found = {}
+    for body in things(model, parts):
+        first, count = int(model.body_jntadr[body]), int(model.body_jntnum[body])
+        slides = model.jnt_type[first : first + count] == mujoco.mjtJoint.mjJNT_SLIDE
+        if count != 2 or not slides.all() or model.body_weldid[model.body_parentid[body]] != 0:
+            continue
+        _, frame = static_pose(model, body)
+        directions = frame @ model.jnt_axis[first : first + count].T
+        if np.abs(directions[2]).max() < _LEVEL and abs(np.linalg.det(directions[:2])) > _LEVEL:
+            found[body] = model.jnt_qposadr[first : first + count].copy(), directions[:2]
+    return found
 
 
 def static_pose(model: mujoco.MjModel, body: int) -> tuple[np.ndarray, np.ndarray]:

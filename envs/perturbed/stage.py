@@ -14,8 +14,8 @@ from envs.perturbed.camera import move_cameras
 from envs.perturbed.changes import Change, changes_of
 from envs.perturbed.dynamics import change_dynamics
 from envs.perturbed.lighting import light
-from envs.perturbed.parts import Parts, free_bodies
-from envs.perturbed.placement import Standing, move_things
+from envs.perturbed.parts import Parts
+from envs.perturbed.placement import Standing, movable, move_things
 from simeval.errors import UnsupportedError
 from simeval.noise import Key
 from simeval.simulator import Simulator, SimulatorStep
@@ -105,21 +105,24 @@ class StagedSimulator(Simulator):
     model: mujoco.MjModel
     data: mujoco.MjData
     stage: Stage
-    unreached: str | None = None
-    """Why the robot is not where the last reset was to put it; none if it is."""
+    unfair: str | None = None
+    """What is out of place or out of reach after the last reset, which was to put it there; none if nothing is."""
 
-    def perturb(self, start: Start) -> bool:
-        """Change state and model as ``start`` says; whether the state was changed. Call it within a reset."""
+    def perturb(self, start: Start, done: frozenset[str] = frozenset()) -> bool:
+        """Change state and model as ``start`` says; whether the state was changed. Call it within a reset.
+
+        ``done``: axes that the reset has seen to already.
+        """
         changes = self.stage.changes(start)
-        moved = [change for change in changes if change.axis.startswith("initial_state")]
-        self.unreached = None
+        moved = [change for change in changes if change.axis.startswith("initial_state") and change.axis not in done]
+        self.unfair = None
         for change in moved:
             if change.axis == "initial_state.robot":
-                self.unreached = self.move_robot(change) or self.unreached
+                self.unfair = self.move_robot(change) or self.unfair
             else:
-                if not free_bodies(self.model, self.stage.parts):
+                if not movable(self.model, self.stage.parts):
                     raise UnsupportedError(
-                        f"initial_state.layout moves things that stand free, and task {start.task!r} has none"
+                        f"initial_state.layout moves things, and task {start.task!r} has none that can be moved"
                     )
                 move_things(self.model, self.data, self.stage.parts, change)
         self.stage.begin(start)
@@ -152,18 +155,13 @@ class Judge:
         self._simulators[start.task] = simulator
         while len(self._simulators) > _SCRATCH:
             self._simulators.popitem(last=False)[1].close()
-        nominal = None
-        if start.perturbations:
-            _begin(simulator, replace(start, perturbations=()))
-            nominal = Standing.of(simulator.model, simulator.data, simulator.stage.parts)
-        if simulator.solved(_begin(simulator, start)):
+        nominal = _begin(simulator, replace(start, perturbations=()))[1] if start.perturbations else None
+        step, standing = _begin(simulator, start)
+        if simulator.solved(step):
             return "the task is solved at the start"
         if nominal is None:
             return None
-        if simulator.unreached:
-            return simulator.unreached
-        standing = Standing.of(simulator.model, simulator.data, simulator.stage.parts)
-        return standing.objection(nominal, simulator.model, simulator.stage.parts)
+        return simulator.unfair or standing.objection(nominal, simulator.model, simulator.stage.parts)
 
     def close(self) -> None:
         """Release the simulators."""
@@ -176,5 +174,7 @@ def without_looks(start: Start) -> Start:
     return replace(start, perturbations=tuple(p for p in start.perturbations if p.axis not in LOOKS))
 
 
-def _begin(simulator: StagedSimulator, start: Start) -> SimulatorStep:
-    return simulator.reset(start, Key(start.seed or 0).stream("world").key(0))
+def _begin(simulator: StagedSimulator, start: Start) -> tuple[SimulatorStep, Standing]:
+    step = simulator.reset(start, Key(start.seed or 0).stream("world").key(0))
+    mujoco.mj_forward(simulator.model, simulator.data)  # some suites leave positions as of before
+    return step, Standing.of(simulator.model, simulator.data, simulator.stage.parts)
