@@ -1,18 +1,26 @@
 """Effects in the engine: the identity, noise and memory that go with a rollout, and what nobody looks at."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from envs.dm_control import DmControl
+from envs.gymnasium import GymnasiumWorld
 from envs.metaworld import MetaWorld
+from envs.ogbench import OGBench
+from envs.perturbed import COMPONENTS
+from envs.robosuite import Robosuite
 from envs.tabletop import Tabletop
 from policies.chunked import Chunked, ChunkModel, Prediction
 from policies.clipped import Clipped
 from simeval.episode import Checkpoint, Episode
 from simeval.errors import ConfigError, UnsupportedError
+from simeval.host import HostedWorld
 from simeval.noise import StepKey
 from simeval.perturbation import Effect, EffectMemory, Effects, effect_of, register_effect, registry
 from simeval.policy import Memory, Policy, PolicyStep
@@ -25,6 +33,7 @@ from simeval.testing import ToySimulator, toy_policies
 from simeval.types import Array, Observation, Perturbation, Rollout, TimeStep
 from simeval.world import World
 from simeval.wrappers import Delegate
+from worldmodels.world import LearnedWorld
 
 POLICIES = toy_policies()
 
@@ -76,18 +85,38 @@ class Steered(Policy):
         return PolicyStep((noise + 0.3 * bright[:, None] + told[:, None]).astype(np.float32), {})
 
 
-@pytest.mark.parametrize("name", ["toy", "tabletop", "metaworld"])
+WORLDS: Mapping[str, Callable[[], World]] = {
+    "toy": lambda: ToySimulator(num_slots=2, cameras=("top",), image_size=32),
+    "tabletop": lambda: Tabletop(num_slots=2, task="put_in_drawer", cameras=("front",), image_size=32),
+    "metaworld": lambda: MetaWorld(num_slots=2, task="reach-v3"),
+    "metaworld, fixed": lambda: MetaWorld(num_slots=2, task="drawer-open-v3"),
+    "robosuite": lambda: Robosuite("Lift", num_slots=2, cameras=("agentview",), image_size=32),
+    "gymnasium": lambda: GymnasiumWorld("HalfCheetah-v5", num_slots=2),
+    "robotics": lambda: GymnasiumWorld("FetchPush-v4", num_slots=2, module="gymnasium_robotics"),
+    "pusht": lambda: GymnasiumWorld("PushT-v0", num_slots=2, module="envs.pusht"),
+    "dm_control": lambda: DmControl("cheetah-run", num_slots=2),
+    "ogbench": lambda: OGBench("cube-single", num_slots=2),
+    "learned": lambda: LearnedWorld(Path(str(files("assets") / "worldmodels" / "tabletop")), num_slots=2),
+    "hosted": lambda: HostedWorld({"_target_": "envs.tabletop.Tabletop", "task": "stack", "num_slots": 2}),
+}
+SLOW = ("robosuite", "robotics", "ogbench", "hosted")
+
+
+def nothing(world: World) -> tuple[Perturbation, ...]:
+    """Perturbations of 0 of all axes: those around any World, and those that this one applies itself."""
+    own = sorted(world.perturbation_axes & COMPONENTS.keys())
+    return (*ZERO, *(Perturbation(axis, 0, dict.fromkeys(COMPONENTS[axis], 0.0)) for axis in own))
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in WORLDS])
 def test_perturbations_whose_components_are_all_zero_change_no_bit(name: str) -> None:
-    makes: Mapping[str, Any] = {
-        "toy": lambda: ToySimulator(num_slots=2, cameras=("top",), image_size=32),
-        "tabletop": lambda: Tabletop(num_slots=2, task="put_in_drawer", cameras=("front",), image_size=32),
-        "metaworld": lambda: MetaWorld(num_slots=2, task="reach-v3"),
-    }
-    world: World = makes[name]()
-    key = next((key for key in world.observation_space.spaces if key.startswith("image_")), "state")
-    rollout = Rollout(world.start(world.tasks[0], 4), seed=4, horizon=12)
-    both = [rollout, replace(rollout, perturbations=ZERO)]
-    one, other = run(together(both), world, Steered(key, world.action_space.shape[0]))
+    world = WORLDS[name]()
+    keys = list(world.observation_space.spaces)
+    key = next((key for key in keys if key.startswith("image_")), "state" if "state" in keys else keys[0])
+    (start,) = world.starts(world.tasks[0], 1, 4)
+    rollout = Rollout(start, seed=4, horizon=12)
+    both = [rollout, replace(rollout, perturbations=nothing(world))]
+    one, other = run(together(both), world, Clipped(Steered(key, world.action_space.shape[0])))
     world.close()
     assert one.status == "done"
     assert_same(one, other)
@@ -147,6 +176,57 @@ def test_a_branch_may_be_given_further_effects_and_keeps_the_memories_of_its_own
     parent, child = family(keep, perturbations=(later,))
     np.testing.assert_array_equal(child.action[:9], parent.action[11:20])
     np.testing.assert_array_equal(child.action[9:11], np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("name", ["learned", "gymnasium", "tabletop"])
+def test_effects_act_in_learned_worlds_as_in_simulators(name: str) -> None:
+    """The state is measured with noise, the action is biased, the sentence has clauses around it."""
+    world = WORLDS[name]()
+    (start,) = world.starts(world.tasks[0], 1, 4)
+    noise = Perturbation("sensor", 8.0, {"state": 0.05})
+    bias = Perturbation("actuation", 8.0, {"bias": 0.3, "seed": 2})
+    clause = Perturbation("language.clause", 8.0, {"clauses": 2, "seed": 1})
+    plain = Rollout(start, seed=4, horizon=12)
+    rollouts = [plain, *(replace(plain, perturbations=(one,)) for one in (noise, bias, clause))]
+    first, noisy, biased, told = run(together(rollouts), world, Steered("state", world.action_space.shape[0]))
+    world.close()
+    assert {episode.status for episode in (first, noisy, biased, told)} == {"done"}
+    assert not np.array_equal(noisy.observation["state"][0], first.observation["state"][0])
+    assert not np.array_equal(biased.action[0], first.action[0])
+    assert told.instruction != first.instruction
+    assert start.instruction.rstrip(".") in told.instruction
+
+
+class Listener(Policy):
+    """Keeps all that it is given."""
+
+    observation_keys = ("image_top", "state")
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def act(
+        self, observation: Observation, instruction: Sequence[str], memory: Memory, keys: Sequence[StepKey]
+    ) -> PolicyStep:
+        self.given.append((sorted(observation), list(instruction), observation["state"].copy()))
+        return PolicyStep(np.zeros((len(keys), 2), np.float32), {})
+
+
+def test_a_policy_is_not_told_which_perturbation_is_in_force() -> None:
+    """It is given the same under a delay of a policy that does not move, which shows in nothing, as without."""
+
+    def given(*perturbations: Perturbation) -> list[Any]:
+        world, policy = ToySimulator(num_slots=1, cameras=("top",), image_size=16), Listener()
+        rollout = Rollout(world.start("push-left", 3), seed=8, horizon=6, perturbations=perturbations)
+        assert run(together([rollout]), world, policy)[0].status == "done"
+        return policy.given
+
+    marked = Perturbation("dynamics.delay", 77.125, {"steps": 2, "redraws": 13})
+    plain, perturbed = given(), given(marked)
+    assert len(plain) == len(perturbed) == 6
+    for (keys, told, state), (other_keys, other_told, other_state) in zip(plain, perturbed, strict=True):
+        assert (keys, told) == (other_keys, other_told)
+        np.testing.assert_array_equal(state, other_state)
 
 
 @pytest.mark.parametrize("slots", [1, 5])

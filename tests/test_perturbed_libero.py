@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from perturbed_worlds import LOOKS, check_all_at_once, check_identity, drawn, perturbed, rows_of
+from perturbed_worlds import LOOKS, check_all_at_once, check_identity, drawn, mean_distance, perturbed, rows_of
 from test_libero import in_libero, libero
 
 from simeval.noise import Key
@@ -17,7 +17,7 @@ CAMERA = "image_agentview"
 def test_perturbations_of_libero():
     with libero("libero_spatial", 0, num_slots=2, cameras=["agentview"]) as world:
         start = world.starts(world.tasks[0], 1, 0)[0]
-        for axis in ("camera", "dynamics"):
+        for axis in sorted(world.perturbation_axes):
             check_identity(world, start, axis, 2)
         check_all_at_once(world, start, 4, sorted(world.perturbation_axes - {"appearance"}))
         plain = rows_of(world, start, 2)
@@ -33,3 +33,17 @@ def test_perturbations_of_libero():
         assert world.objection(moved) is None
         far = replace(start, perturbations=(Perturbation("initial_state.robot", 8.0, {"x": 1.0}),))
         assert "cannot begin at" in world.objection(far)
+
+
+@in_libero
+def test_perturbations_of_libero_go_farther_at_a_higher_level():
+    with libero("libero_spatial", 0, num_slots=1, cameras=["agentview"]) as world:
+        start = world.starts(world.tasks[0], 1, 0)[0]
+        for axis in ("camera", "lighting"):
+            little, much = (mean_distance(world, start, axis, level, CAMERA, 0, 3) for level in (2.0, 8.0))
+            assert much > little > 0, axis
+        little, much = (mean_distance(world, start, "appearance", level, CAMERA, 0, 1) for level in (2.0, 8.0))
+        assert much > little > 0, "appearance"
+        for axis, steps in (("initial_state.robot", 0), ("initial_state.layout", 0), ("dynamics", 25)):
+            little, much = (mean_distance(world, start, axis, level, "state", steps, 3) for level in (2.0, 8.0))
+            assert much > little > 0, axis

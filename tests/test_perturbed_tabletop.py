@@ -72,6 +72,17 @@ def test_states_change_more_at_a_higher_level(blind, axis):
     assert much > 1.5 * little > 0
 
 
+def test_more_distractors_are_in_view_at_a_higher_level(world):
+    start = world.start("pick_place_colour", 1)
+
+    def shown(*perturbations: Perturbation) -> int:
+        step = world.reset([0], [perturbed(start, *perturbations)], [KEY])
+        return int(step.signals["object_present"][0].sum())
+
+    added = [np.mean([shown(drawn("appearance.distractors", n, k)) for k in range(5)]) - shown() for n in (2.0, 8.0)]
+    assert added[1] > added[0] > 0
+
+
 def test_the_gripper_begins_where_it_is_told_to(world):
     start = world.start("reach", 3)
     moved = perturbed(start, Perturbation("initial_state.robot", 2.0, {"x": 0.04, "y": -0.05, "z": 0.03}))
