@@ -74,6 +74,8 @@ SUITES: dict[str, list[tuple[str, ...]]] = {
         ("world=ogbench", f"world.env={env}") for env in ("cube-single", "cube-double", "cube-triple", "scene")
     ],
     "PushT": [("world=pusht",)],
+    "balls": [("world=balls",)],
+    "arm": [("world=arm",)],
 }
 """Suite -> the settings of its Worlds; all tasks of each are certified."""
 

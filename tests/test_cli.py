@@ -127,7 +127,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["world=gymnasium", "world.id=HalfCheeta-v5", "policy=uniform"], "HalfCheetah-v5"),
         (
             ["world=gymnasium", "world.id=HalfCheetah-v5"],
-            "world 'gymnasium' has no expert of its own (these have: libero, metaworld, ogbench, tabletop)",
+            "world 'gymnasium' has no expert of its own (these have: arm, balls, libero, metaworld, ogbench, tabletop)",
         ),
         (
             ["world=gymnasium", "world.id=HalfCheetah-v5", "policy=noisy_expert"],
