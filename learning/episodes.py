@@ -13,6 +13,7 @@ from simeval.episode import Episode
 from simeval.errors import ConfigError
 from simeval.noise import Key
 from simeval.reader import Run
+from simeval.types import content_hash
 
 D = TypeVar("D")
 B = TypeVar("B")
@@ -33,6 +34,11 @@ class EpisodeData(ABC, Generic[D, B]):
         self.seed = seed
         self._memory = memory
         self._kept: dict[int, D] = {}
+
+    @property
+    def identity(self) -> str:
+        """Digits of a hash: which episodes are trained on, which are held out, and the seed of the batches."""
+        return content_hash([[e.id for e in self.training], [e.id for e in self.validation], self.seed])
 
     @abstractmethod
     def decoded(self, episode: Episode) -> D:

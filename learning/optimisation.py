@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from learning.checkpoint import Checkpoints
 from learning.devices import half_precision
+from learning.episodes import EpisodeData
 from learning.network import Network
 from simeval.errors import ConfigError, DivergedError, unknown
 from simeval.noise import Key
 from simeval.settings import whole
 from simeval.training import Log
+from simeval.types import content_hash
 
 N = TypeVar("N", bound=Network)
 B = TypeVar("B")
@@ -55,7 +57,13 @@ class Recipe:
             if key not in known:
                 raise unknown("setting of a recipe", key, known)
         recipe = cls(**settings)
-        whole("recipe.steps", recipe.steps)
+        for name in ("steps", "batch_size", "validate_every", "save_every"):
+            whole(f"recipe.{name}", getattr(recipe, name))
+        for name, value in (("learning_rate", recipe.learning_rate), ("clip", recipe.clip)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ConfigError(f"recipe.{name} is a number above 0; received {value!r}")
+        if not (isinstance(recipe.ema, int | float) and 0 <= recipe.ema < 1):
+            raise ConfigError(f"recipe.ema is a decay, 0 <= ema < 1; received {recipe.ema!r}")
         return recipe
 
 
@@ -86,6 +94,8 @@ class Training(ABC, Generic[N, R, B]):
             lr=recipe.learning_rate,
             betas=(0.9, 0.95),
         )
+
+    data: EpisodeData[Any, B]
 
     @abstractmethod
     def fit_statistics(self) -> None:
@@ -183,17 +193,25 @@ class Training(ABC, Generic[N, R, B]):
         (last / "training.tmp").replace(last / "training.safetensors")
 
     def resume(self) -> None:
-        """Go on where the training in ``folder`` was last saved; ``ConfigError`` if it is another training."""
+        """Go on where the training in ``folder`` was last saved; ``ConfigError`` if it is another training.
+
+        One that was killed before it was ever saved begins anew.
+        """
         path = self.folder / _LAST / "training.safetensors"
+        if self.folder.is_dir() and not path.parent.exists():
+            return
         if not path.exists():
             raise ConfigError(f"there is no training to go on with in {self.folder}")
-        with safe_open(path, framework="pt") as file:
-            metadata: Mapping[str, str] = file.metadata()
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata: Mapping[str, str] = file.metadata()
+            tensors = load_file(path, device=str(self._device))
+        except SafetensorError as error:
+            raise ConfigError(f"{path} cannot be read ({error}); it is damaged: train anew in another dir") from None
         if metadata["training"] != self._identity():
             raise ConfigError(
                 f"{self.folder} holds another training ({metadata['training']}); this one is {self._identity()}"
             )
-        tensors = load_file(path, device=str(self._device))
         for prefix, network in (("network/", self.network), ("average/", self.average)):
             network.load_state_dict(
                 {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
@@ -209,7 +227,9 @@ class Training(ABC, Generic[N, R, B]):
     def _identity(self) -> str:
         recipe = asdict(self.recipe)
         del recipe["save_every"], recipe["validate_every"]
-        return json.dumps({"kind": self.network.kind, "settings": dict(self.network.settings), "recipe": recipe})
+        said = {"kind": self.network.kind, "settings": dict(self.network.settings), "recipe": recipe}
+        read = {"data": self.data.identity, "read": content_hash(self.network.description())}
+        return json.dumps({**said, **read})
 
 
 def schedule(step: int, warmup: int, steps: int) -> float:

@@ -29,9 +29,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "from simeval.testing import ToySimulator\n\n\nclass Balls(ToySimulator):\n    pass\n"
     )
     (home / "mine" / "world").mkdir(parents=True)
-    (home / "mine" / "world" / "balls.yaml").write_text(CONFIG)
+    (home / "mine" / "world" / "ballgame.yaml").write_text(CONFIG)
     settings = [
-        "world=balls",
+        "world=ballgame",
         "policy=uniform",
         "protocol.episodes=1",
         "protocol.horizon=5",

@@ -83,3 +83,40 @@ def test_episodes_are_cut_and_penalised_as_asked(trained: tuple[Path, dict[str, 
 def test_a_policy_of_the_simulator_runs_in_the_model(trained: tuple[Path, dict[str, float]]) -> None:
     episodes = evaluate(LearnedWorld(trained[0], num_slots=4), ToyExpert(), episodes=2)
     assert all(episode.status == "done" for episode in episodes)
+
+
+def test_a_training_goes_on_with_its_own_data_and_split_alone(run: Run, trained: tuple[Path, dict[str, float]]) -> None:
+    settings = {"members": 3, "width": 32}
+    other = EnsembleTrainer(settings, "state", RECIPE, validation=0.3, device="cpu", threads=1)
+    with pytest.raises(ConfigError, match="another training"):
+        other.train([run], trained[0], ToySimulator(1).spec, lambda step, values: None, resume=True)
+
+
+def test_a_training_that_was_never_saved_begins_anew(run: Run, tmp_path: Path) -> None:
+    recipe = {**RECIPE, "steps": 1}
+    trainer = EnsembleTrainer({"members": 2, "width": 8}, "state", recipe, validation=0.4, device="cpu", threads=1)
+    trainer.train([run], tmp_path, ToySimulator(1).spec, lambda step, values: None, resume=True)
+    assert (tmp_path / "model.safetensors").is_file()
+
+
+def test_what_is_left_of_a_damaged_training_is_refused(run: Run, tmp_path: Path) -> None:
+    recipe = {**RECIPE, "steps": 1}
+    trainer = EnsembleTrainer({"members": 2, "width": 8}, "state", recipe, validation=0.4, device="cpu", threads=1)
+    trainer.train([run], tmp_path, ToySimulator(1).spec, lambda step, values: None)
+    (tmp_path / "last" / "training.safetensors").write_bytes(b"foo")
+    with pytest.raises(ConfigError, match="damaged"):
+        trainer.train([run], tmp_path, ToySimulator(1).spec, lambda step, values: None, resume=True)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"validate_every": 0}, {"learning_rate": float("nan")}, {"ema": 2}, {"batch_size": 0}]
+)
+def test_a_recipe_that_cannot_be_followed_is_refused_by_name(setting: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=f"recipe.{next(iter(setting))}"):
+        EnsembleTrainer({}, "state", {**RECIPE, **setting})
+
+
+@pytest.mark.parametrize("truncate", [2.5, True, 0, "never"])
+def test_an_episode_is_cut_after_whole_steps_alone(trained: tuple[Path, dict[str, float]], truncate: object) -> None:
+    with pytest.raises(ConfigError, match="truncate"):
+        LearnedWorld(trained[0], truncate=truncate)  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ class EnsembleTraining(Training[WorldModel, Recipe, Transitions]):
 
     network: Ensemble
     average: Ensemble
+    data: Recordings
 
     def __init__(self, network: Ensemble, data: Recordings, recipe: Recipe, folder: Path, device: torch.device):
         super().__init__(network.to(device), recipe, folder, CHECKPOINTS, device)

@@ -53,9 +53,9 @@ class LearnedWorld(World):
         self._batch_size = whole("batch_size", batch_size)
         self._threads = whole("threads", threads)
         self._trusted = self._model.trusted
-        if isinstance(truncate, str) and truncate != _DISAGREEMENT:
-            raise ConfigError(f"truncate is a number of steps, disagreement, or null; received {truncate!r}")
-        if isinstance(truncate, int):
+        if truncate is not None and truncate != _DISAGREEMENT:
+            if not isinstance(truncate, int):
+                raise ConfigError(f"truncate is a number of steps, disagreement, or null; received {truncate!r}")
             whole("truncate", truncate)
         if (truncate == _DISAGREEMENT or penalty) and self._trusted is None:
             raise UnsupportedError(f"world model {self._model.kind!r} has one opinion, and no disagreement to act on")

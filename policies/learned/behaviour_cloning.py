@@ -37,6 +37,8 @@ class Recipe(optimisation.Recipe):
 class BehaviourCloning(Training[ChunkNetwork, Recipe, Batch]):
     """The training of a chunk network on demonstrations."""
 
+    data: Demonstrations
+
     def __init__(
         self,
         network: ChunkNetwork,
