@@ -153,6 +153,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["world=blind", "policy=uniform"], "world.checkpoint must be given"),
         (["~run.dir"], "~run.dir drops nothing"),
         (["world"], "world"),
+        (["perturbation=camera"], "applies no perturbation"),
     ],
 )
 def test_bad_settings(capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str) -> None:

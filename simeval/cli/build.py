@@ -310,6 +310,12 @@ def build_study(config: DictConfig) -> Study:
     if not OmegaConf.is_dict(entry):
         raise ConfigError(f"protocol is {entry!r}, where its settings belong; choose one with protocol=<name>")
     arguments = {key: value for key, value in resolved(entry).items() if key != "name"}
+    read = f"{OmegaConf.to_container(entry, resolve=False)}"
+    if config.get("perturbation") and "axes" not in arguments and "perturbation" not in read:
+        raise ConfigError(
+            f"protocol {entry.get('name', 'protocol')!r} applies no perturbation, and perturbation=… names some; "
+            "choose protocol=matched, which does, or leave perturbation=… out"
+        )
     if arguments.get("axes") is not None:
         arguments["axes"] = perturbation_axes(arguments["axes"])
     return _instantiate(arguments, "protocol", Study)
