@@ -5,6 +5,8 @@ a whole episode; where the means of all members differ more than they ever do in
 not know. Reward, success and termination are read from the state that was imagined.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -13,7 +15,7 @@ from learning.layers import Readout
 from learning.network import Normaliser
 from simeval.settings import whole
 from worldmodels.checkpoint import CHECKPOINTS
-from worldmodels.interface import Interface
+from worldmodels.interface import NUMBERS, Interface
 from worldmodels.model import Imagined, State, WorldModel
 from worldmodels.transitions import Transitions
 
@@ -123,10 +125,10 @@ class Ensemble(WorldModel):
                 total = total + functional.binary_cross_entropy_with_logits(said[:, column], truth[rows].float())
         return total / members + 0.01 * (self.most - self.least).mean()
 
-    def encode(self, numbers: torch.Tensor, task: torch.Tensor, draws: torch.Tensor) -> State:
+    def encode(self, seen: Mapping[str, torch.Tensor], task: torch.Tensor, draws: torch.Tensor) -> State:
         """See ``WorldModel.encode``."""
         member = (draws[:, 0] * len(self.dynamics)).long().clamp(max=len(self.dynamics) - 1)
-        return {"numbers": numbers, "task": task, "member": member}
+        return {"numbers": seen[NUMBERS], "task": task, "member": member}
 
     def step(self, state: State, action: torch.Tensor, noise: torch.Tensor) -> tuple[State, Imagined]:
         """See ``WorldModel.step``."""
@@ -141,7 +143,7 @@ class Ensemble(WorldModel):
         after = self._known(following, action, task)
         heads = torch.stack([head(after) for head in self.heads], 1)[row, member]
         imagined = Imagined(
-            following,
+            {NUMBERS: following},
             self.reward_statistics.invert(heads[:, :1])[:, 0],
             heads[:, 1] > 0,
             heads[:, 2] > 0,

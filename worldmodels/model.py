@@ -1,9 +1,13 @@
-"""The interface of a world model: pure functions over rows of state, whose noise is an argument."""
+"""The interface of a world model: pure functions over rows of state, whose noise is an argument.
+
+A model imagines frames, ``Interface.frame_skip`` control steps apart; an action to it is that many actions, one after
+the other.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,11 +22,11 @@ State = Mapping[str, torch.Tensor]
 class Imagined:
     """What a model says of n rows.
 
-    ``numbers`` [n, P] raw; ``reward`` [n]; ``success`` and ``terminated`` [n] bool; ``disagreement`` [n], in standard
-    deviations of a step's change, where the model has several opinions.
+    ``seen``: raw, see ``Interface``; ``reward`` [n], of a frame's steps; ``success`` and ``terminated`` [n] bool;
+    ``disagreement`` [n], in standard deviations of a step's change, where the model has several opinions.
     """
 
-    numbers: torch.Tensor
+    seen: Mapping[str, torch.Tensor]
     reward: torch.Tensor
     success: torch.Tensor
     terminated: torch.Tensor
@@ -37,6 +41,7 @@ class WorldModel(Network):
     """Uniform draws in [0, 1) that an episode's beginning takes."""
     step_draws: int = 0
     """Standard normal draws that a step takes."""
+    learns_pictures: ClassVar[bool] = False
 
     def description(self) -> dict[str, Any]:
         """See ``Network.description``."""
@@ -48,9 +53,9 @@ class WorldModel(Network):
         return None
 
     @abstractmethod
-    def encode(self, numbers: torch.Tensor, task: torch.Tensor, draws: torch.Tensor) -> State:
-        """The state of n episodes from ``numbers`` [n, P] in ``task`` [n] int64 on; ``draws`` [n, start_draws]."""
+    def encode(self, seen: Mapping[str, torch.Tensor], task: torch.Tensor, draws: torch.Tensor) -> State:
+        """The state of n episodes that begin with ``seen`` in ``task`` [n] int64; ``draws`` [n, start_draws]."""
 
     @abstractmethod
     def step(self, state: State, action: torch.Tensor, noise: torch.Tensor) -> tuple[State, Imagined]:
-        """What follows ``action`` [n, A] under ``noise`` [n, step_draws]."""
+        """The frame that follows ``action`` [n, frame_skip * A] under ``noise`` [n, step_draws]."""

@@ -16,8 +16,9 @@ from simeval.training import Log, Trainer
 from simeval.types import WorldSpec
 from worldmodels.checkpoint import CHECKPOINTS, save_beginnings
 from worldmodels.ensemble import Ensemble
+from worldmodels.interface import NUMBERS
 from worldmodels.model import WorldModel
-from worldmodels.transitions import Recordings, Transitions
+from worldmodels.transitions import TransitionData, Transitions
 
 _PART = 4096
 
@@ -27,9 +28,9 @@ class EnsembleTraining(Training[WorldModel, Recipe, Transitions]):
 
     network: Ensemble
     average: Ensemble
-    data: Recordings
+    data: TransitionData
 
-    def __init__(self, network: Ensemble, data: Recordings, recipe: Recipe, folder: Path, device: torch.device):
+    def __init__(self, network: Ensemble, data: TransitionData, recipe: Recipe, folder: Path, device: torch.device):
         super().__init__(network.to(device), recipe, folder, CHECKPOINTS, device)
         self.data = data
         self._members = len(network.dynamics)
@@ -56,11 +57,11 @@ class EnsembleTraining(Training[WorldModel, Recipe, Transitions]):
         loss, error, still, count = 0.0, 0.0, 0.0, 0
         for batch in self.data.validation_batches(self.recipe.batch_size):
             rows = batch.to(self._device)
-            state = network.encode(rows.numbers, rows.task, torch.zeros(len(rows), 1, device=self._device))
+            state = network.encode({NUMBERS: rows.numbers}, rows.task, torch.zeros(len(rows), 1, device=self._device))
             noise = torch.zeros(len(rows), network.step_draws, device=self._device)
             _, imagined = network.step(state, rows.action, noise)
             scale = network.change_statistics.scale
-            error += float(((imagined.numbers - rows.following) / scale).square().mean(1).sum())
+            error += float(((imagined.seen[NUMBERS] - rows.following) / scale).square().mean(1).sum())
             still += float(((rows.numbers - rows.following) / scale).square().mean(1).sum())
             loss += float(network.loss(rows)) * len(rows)
             count += len(rows)
@@ -131,7 +132,7 @@ class EnsembleTrainer(Trainer):
         judge: Callable[[Path], Mapping[str, float]] | None = None,
     ) -> None:
         """See ``Trainer.train``."""
-        data = Recordings(
+        data = TransitionData(
             runs,
             self._observation,
             spec,

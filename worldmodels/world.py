@@ -19,6 +19,7 @@ from worldmodels.checkpoint import CHECKPOINTS, load_beginnings
 from worldmodels.model import State, WorldModel
 
 _DISAGREEMENT = "disagreement"
+_CALM = {"reward": 0.0, "terminated": False, "truncated": False, "success": False, _DISAGREEMENT: 0.0}
 
 
 class LearnedWorld(World):
@@ -30,6 +31,9 @@ class LearnedWorld(World):
     model's members disagree more than they ever do in its data; ``penalty`` times the disagreement is taken from the
     reward.
     ``temperature`` scales the noise. Signal: ``disagreement`` [1], where the model has any.
+
+    A model whose frames are several control steps apart (``Interface.frame_skip``) shows its last frame until all
+    actions of the next are given; the reward of all of them comes with it.
     """
 
     name = "learned"
@@ -48,7 +52,7 @@ class LearnedWorld(World):
         folder = CHECKPOINTS.located(checkpoint)
         self._device = device_named(device)
         self._model: WorldModel = CHECKPOINTS.load(folder).to(self._device)
-        self._beginnings = load_beginnings(folder)
+        self._beginnings = load_beginnings(folder, self._model.interface)
         self.num_slots = whole("num_slots", num_slots)
         self._batch_size = whole("batch_size", batch_size)
         self._threads = whole("threads", threads)
@@ -77,6 +81,7 @@ class LearnedWorld(World):
             f"torch={torch.__version__}"
         )
         self._rows: list[dict[str, Any] | None] = [None] * self.num_slots
+        self._none = np.zeros(0, np.float32)
 
     def start(self, task: str, seed: int) -> Start:
         """One of the recorded starts of ``task``."""
@@ -109,25 +114,43 @@ class LearnedWorld(World):
                     f"the start of task {start.task!r} with seed {start.seed} is none of the "
                     f"{len(self._places)} that this world model holds; take one that World.start gives"
                 )
-        numbers = self._beginnings.numbers[[self._places[start] for start in starts]]
+        places = [self._places[start] for start in starts]
+        seen = {name: array[places] for name, array in self._beginnings.seen.items()}
         tasks = np.array([self._model.interface.tasks.index(start.task) for start in starts])
         draws = uniform(keys, (self._model.start_draws,), "beginning").astype(np.float32)
         torch.set_num_threads(self._threads)
         for own, rows in self._batches(len(slots)):
-            state = self._model.encode(*(self._sent(array[rows]) for array in (numbers, tasks, draws)))
+            state = self._model.encode(
+                {name: self._sent(array[rows]) for name, array in seen.items()},
+                *(self._sent(array[rows]) for array in (tasks, draws)),
+            )
             for row, kept in zip(own, self._kept(state), strict=False):
-                calm = {"reward": 0.0, "terminated": False, "truncated": False, "success": False, _DISAGREEMENT: 0.0}
-                shown = {"numbers": numbers[row].copy(), **calm}
-                self._rows[slots[row]] = {"state": kept, "shown": shown, "steps": 0}
+                shown = {name: array[row].copy() for name, array in seen.items()}
+                self._rows[slots[row]] = {"state": kept, "seen": shown, **_CALM, "steps": 0, "given": self._none}
         return self._time_step(slots)
 
-    @torch.no_grad()
     def step(self, slots: Sequence[int], actions: Array, keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.step``."""
         self.check_slots(slots)
         held = [self._running(slot) for slot in slots]
         self.check_actions(slots, actions, keys)
-        given = np.asarray(actions, dtype=np.float32)
+        skip, due = self._model.interface.frame_skip, []
+        for place, (row, action) in enumerate(zip(held, np.asarray(actions, dtype=np.float32), strict=True)):
+            given = np.concatenate([row["given"], action])
+            whole_frame = len(given) == skip * len(action)
+            new = row | {"steps": row["steps"] + 1, "given": given, "reward": 0.0}
+            new["truncated"] = self._is_cut(new["steps"], row[_DISAGREEMENT])
+            self._rows[slots[place]] = new
+            due += [place] if whole_frame else []
+        if due:
+            self._imagine([slots[place] for place in due], [keys[place] for place in due])
+        return self._time_step(slots)
+
+    @torch.no_grad()
+    def _imagine(self, slots: Sequence[int], keys: Sequence[StepKey]) -> None:
+        """The next frame of some slots, all of whose actions are given."""
+        held = [self._running(slot) for slot in slots]
+        given = np.stack([row["given"] for row in held])
         noise = (self._temperature * standard_normal(keys, (self._model.step_draws,), "step")).astype(np.float32)
         torch.set_num_threads(self._threads)
         for own, rows in self._batches(len(slots)):
@@ -135,18 +158,16 @@ class LearnedWorld(World):
                 name: self._sent(np.stack([held[row]["state"][name] for row in rows])) for name in held[0]["state"]
             }
             following, imagined = self._model.step(state, self._sent(given[rows]), self._sent(noise[rows]))
-            columns = {
-                name: getattr(imagined, name).cpu().numpy() for name in ("numbers", "reward", "success", "terminated")
-            }
+            seen = {name: value.cpu().numpy() for name, value in imagined.seen.items()}
+            columns = {name: getattr(imagined, name).cpu().numpy() for name in ("reward", "success", "terminated")}
             apart = imagined.disagreement
             columns[_DISAGREEMENT] = np.zeros(len(rows)) if apart is None else apart.cpu().numpy()
             for place, (row, kept) in enumerate(zip(own, self._kept(following), strict=False)):
-                shown = {name: column[place].copy() for name, column in columns.items()}
-                steps = held[row]["steps"] + 1
-                shown["truncated"] = self._is_cut(steps, float(shown[_DISAGREEMENT]))
-                shown["reward"] = float(shown["reward"]) - self._penalty * float(shown[_DISAGREEMENT])
-                self._rows[slots[row]] = {"state": kept, "shown": shown, "steps": steps}
-        return self._time_step(slots)
+                new = {name: column[place].item() for name, column in columns.items()}
+                new["truncated"] = self._is_cut(held[row]["steps"], new[_DISAGREEMENT])
+                new["reward"] -= self._penalty * new[_DISAGREEMENT]
+                new |= {"seen": {name: array[place].copy() for name, array in seen.items()}, "state": kept}
+                self._rows[slots[row]] = held[row] | new | {"given": self._none}
 
     def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
         """See ``World.snapshot``."""
@@ -188,14 +209,15 @@ class LearnedWorld(World):
         return isinstance(self._truncate, int) and steps >= self._truncate
 
     def _time_step(self, slots: Sequence[int]) -> TimeStep:
-        shown = [self._running(slot)["shown"] for slot in slots]
+        held = [self._running(slot) for slot in slots]
 
         def column(name: str, dtype: type) -> np.ndarray:
-            return np.array([row[name] for row in shown], dtype=dtype)
+            return np.array([row[name] for row in held], dtype=dtype)
 
         apart = {_DISAGREEMENT: column(_DISAGREEMENT, np.float32)}
+        seen = {name: np.stack([row["seen"][name] for row in held]) for name in held[0]["seen"]}
         return TimeStep(
-            self._model.interface.split(np.stack([row["numbers"] for row in shown])),
+            self._model.interface.shown(seen),
             column("reward", np.float64),
             column("terminated", np.bool_),
             column("truncated", np.bool_),
