@@ -51,12 +51,15 @@ class Block(nn.Module):
         context: Context | None = None,
         condition: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """``x`` [n, tokens, dim]; ``mask`` [n, 1, 1, tokens] is added to the attention; ``condition`` [n, dim].
+        """``x`` [n, tokens, dim]; ``mask`` [n, 1, 1 or tokens, tokens] is added to the attention.
+
+        ``condition`` is [n, dim], or [n, tokens, dim], each token's own.
 
         ``context`` has n rows, or n / k when each of its rows is read by k rows of ``x`` in turn.
         """
         if self.modulation is not None and condition is not None:
-            shift, scale, gate, shift2, scale2, gate2 = self.modulation(condition)[:, None].chunk(6, -1)
+            modulated = self.modulation(condition).view(len(x), -1, 6 * x.shape[-1])
+            shift, scale, gate, shift2, scale2, gate2 = modulated.chunk(6, -1)
         else:
             shift = scale = gate = shift2 = scale2 = gate2 = torch.zeros((), device=x.device, dtype=x.dtype)
         query, key, value = self.own(self.norms[0](x) * (1 + scale) + shift).chunk(3, -1)

@@ -11,37 +11,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from learning.layers import Readout
 from learning.network import Normaliser
 from simeval.settings import whole
 from worldmodels.checkpoint import CHECKPOINTS
 from worldmodels.interface import NUMBERS, Interface
 from worldmodels.model import Imagined, State, WorldModel
+from worldmodels.parts import Perceptron
 from worldmodels.transitions import Transitions
 
 _HEADS = 3
 """Reward, success, termination."""
-
-
-class Perceptron(nn.Module):
-    """Two hidden layers with layer norm."""
-
-    def __init__(self, inputs: int, width: int, outputs: int):
-        super().__init__()
-        last = nn.Linear if outputs > _HEADS else Readout
-        self.layers = nn.Sequential(
-            nn.Linear(inputs, width),
-            nn.LayerNorm(width),
-            nn.SiLU(),
-            nn.Linear(width, width),
-            nn.LayerNorm(width),
-            nn.SiLU(),
-            last(width, outputs),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` [n, inputs]; returns [n, outputs]."""
-        return self.layers(x)
 
 
 @CHECKPOINTS.register
@@ -150,6 +129,12 @@ class Ensemble(WorldModel):
             self._disagreement(means),
         )
         return {**state, "numbers": following}, imagined
+
+    def observe(
+        self, state: State, action: torch.Tensor, seen: Mapping[str, torch.Tensor], noise: torch.Tensor
+    ) -> State:
+        """See ``WorldModel.observe``."""
+        return {**state, "numbers": seen[NUMBERS]}
 
     def disagreement(self, batch: Transitions) -> torch.Tensor:
         """Of the members' means for each of n transitions: [n]."""

@@ -59,3 +59,9 @@ class WorldModel(Network):
     @abstractmethod
     def step(self, state: State, action: torch.Tensor, noise: torch.Tensor) -> tuple[State, Imagined]:
         """The frame that follows ``action`` [n, frame_skip * A] under ``noise`` [n, step_draws]."""
+
+    @abstractmethod
+    def observe(
+        self, state: State, action: torch.Tensor, seen: Mapping[str, torch.Tensor], noise: torch.Tensor
+    ) -> State:
+        """The state after ``seen``, a frame that really followed ``action`` [n, frame_skip * A]."""

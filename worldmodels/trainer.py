@@ -1,7 +1,7 @@
 """World models as configured trainings."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,89 +11,21 @@ from learning.devices import device_named, threads_of_torch
 from learning.optimisation import Recipe, Training
 from simeval.errors import ConfigError
 from simeval.reader import Run
-from simeval.settings import names
+from simeval.settings import names, whole
 from simeval.training import Log, Trainer
 from simeval.types import WorldSpec
-from worldmodels.checkpoint import CHECKPOINTS, save_beginnings
+from worldmodels.checkpoint import CHECKPOINTS
 from worldmodels.ensemble import Ensemble
-from worldmodels.interface import NUMBERS
-from worldmodels.model import WorldModel
-from worldmodels.transitions import TransitionData, Transitions
-
-_PART = 4096
-
-
-class EnsembleTraining(Training[WorldModel, Recipe, Transitions]):
-    """The training of an ensemble: every member has ``batch_size`` rows of its own in each step."""
-
-    network: Ensemble
-    average: Ensemble
-    data: TransitionData
-
-    def __init__(self, network: Ensemble, data: TransitionData, recipe: Recipe, folder: Path, device: torch.device):
-        super().__init__(network.to(device), recipe, folder, CHECKPOINTS, device)
-        self.data = data
-        self._members = len(network.dynamics)
-        self._beginnings = data.beginnings()
-
-    def fit_statistics(self) -> None:
-        """See ``Training.fit_statistics``."""
-        everything = self.data.all()
-        for network in (self.network, self.average):
-            network.fit(everything)
-
-    def batches(self, begin: int) -> Iterator[Transitions]:
-        """See ``Training.batches``."""
-        return self.data.batches(self.recipe.batch_size * self._members, begin)
-
-    def loss(self, batch: Transitions, generator: torch.Generator) -> torch.Tensor:
-        """See ``Training.loss``."""
-        return self.network.loss(batch.to(self._device))
-
-    @torch.no_grad()
-    def validation(self) -> Mapping[str, float]:
-        """The loss, and the error of a step without noise against that of standing still."""
-        network = self.average.eval()
-        loss, error, still, count = 0.0, 0.0, 0.0, 0
-        for batch in self.data.validation_batches(self.recipe.batch_size):
-            rows = batch.to(self._device)
-            state = network.encode({NUMBERS: rows.numbers}, rows.task, torch.zeros(len(rows), 1, device=self._device))
-            noise = torch.zeros(len(rows), network.step_draws, device=self._device)
-            _, imagined = network.step(state, rows.action, noise)
-            scale = network.change_statistics.scale
-            error += float(((imagined.seen[NUMBERS] - rows.following) / scale).square().mean(1).sum())
-            still += float(((rows.numbers - rows.following) / scale).square().mean(1).sum())
-            loss += float(network.loss(rows)) * len(rows)
-            count += len(rows)
-        return {
-            "validation_loss": loss / max(1, count),
-            "validation_error": math.sqrt(error / max(1, count)),
-            "persistence_error": math.sqrt(still / max(1, count)),
-        }
-
-    @torch.no_grad()
-    def finish(self) -> None:
-        """The largest disagreement over the training data."""
-        network, everything = self.average.eval(), self.data.all()
-        parts = [
-            everything.at(list(range(i, min(i + _PART, len(everything))))) for i in range(0, len(everything), _PART)
-        ]
-        largest = max(float(network.disagreement(part.to(self._device)).max()) for part in parts)
-        for each in (self.network, self.average):
-            each.largest_disagreement.fill_(largest)
-
-    def save(self) -> None:
-        """See ``Training.save``; with the starts, so that every checkpoint can be run."""
-        save_beginnings(self.folder, self._beginnings)
-        super().save()
-
-    def origin(self) -> dict[str, Any]:
-        """See ``Training.origin``."""
-        return {"episodes": len(self.data.training)}
+from worldmodels.ensemble_training import EnsembleTraining
+from worldmodels.interface import Interface
+from worldmodels.transitions import TransitionData
+from worldmodels.window_training import WindowTraining
+from worldmodels.windowed import WindowModel, WindowRecipe
+from worldmodels.windows import WindowData
 
 
-class EnsembleTrainer(Trainer):
-    """An ensemble with ``settings`` on the vectors named by ``observation``, trained by a ``recipe``.
+class WorldModelTrainer(Trainer):
+    """A world model with ``settings`` of the observations named by ``observation``, trained by a ``recipe``.
 
     ``tasks``: those to learn (default: all that were recorded); ``validation``: the share of starts that are held out,
     at which imagined episodes begin; ``memory_gib``: decoded episodes in memory at a time; ``threads`` of torch.
@@ -103,15 +35,15 @@ class EnsembleTrainer(Trainer):
         self,
         settings: Mapping[str, Any],
         observation: str | Sequence[str],
-        recipe: Mapping[str, Any],
+        recipe: Recipe,
         tasks: str | Sequence[str] | None = None,
         validation: float = 0.2,
         memory_gib: float = 4.0,
         device: str = "auto",
         threads: int | None = None,
     ):
-        self._recipe = Recipe.of(recipe)
-        self.steps = self._recipe.steps
+        self.steps = recipe.steps
+        self._seed = recipe.seed
         self._settings = dict(settings)
         self._observation = names("observation", observation)
         self._tasks = None if tasks is None else names("tasks", tasks)
@@ -121,6 +53,19 @@ class EnsembleTrainer(Trainer):
         self._memory = int(memory_gib * 2**30)
         self._device = device_named(device)
         self._threads = threads
+
+    @abstractmethod
+    def training(self, runs: Sequence[Run], folder: Path, spec: WorldSpec) -> Training[Any, Any, Any]:
+        """The training of a fresh network; torch's own draws are those of the recipe's seed."""
+
+    def chosen(self) -> dict[str, Any]:
+        """The arguments of ``Recordings`` that a configuration gives."""
+        return {
+            "validation": self._validation,
+            "seed": self._seed,
+            "memory": self._memory,
+            "tasks": self._tasks,
+        }
 
     def train(
         self,
@@ -132,20 +77,69 @@ class EnsembleTrainer(Trainer):
         judge: Callable[[Path], Mapping[str, float]] | None = None,
     ) -> None:
         """See ``Trainer.train``."""
-        data = TransitionData(
-            runs,
-            self._observation,
-            spec,
-            validation=self._validation,
-            seed=self._recipe.seed,
-            memory=self._memory,
-            tasks=self._tasks,
-        )
         with threads_of_torch(self._threads):
             with torch.random.fork_rng():
-                torch.manual_seed(self._recipe.seed)
-                network = Ensemble(data.interface, **self._settings)
-            training = EnsembleTraining(network, data, self._recipe, folder, self._device)
+                torch.manual_seed(self._seed)
+                training = self.training(runs, folder, spec)
             if resume:
                 training.resume()
             training.run(log, judge=judge)
+
+
+class EnsembleTrainer(WorldModelTrainer):
+    """Trains an ensemble; see ``WorldModelTrainer``."""
+
+    def __init__(
+        self, settings: Mapping[str, Any], observation: str | Sequence[str], recipe: Mapping[str, Any], **others: Any
+    ):
+        self._recipe = Recipe.of(recipe)
+        super().__init__(settings, observation, self._recipe, **others)
+
+    def training(self, runs: Sequence[Run], folder: Path, spec: WorldSpec) -> EnsembleTraining:
+        """See ``WorldModelTrainer.training``."""
+        data = TransitionData(runs, self._observation, spec, **self.chosen())
+        network = Ensemble(data.interface, **self._settings)
+        return EnsembleTraining(network, data, self._recipe, folder, self._device)
+
+
+class WindowTrainer(WorldModelTrainer):
+    """Trains a model of ``kind`` on windows, with frames ``frame_skip`` control steps apart; see ``WorldModelTrainer``.
+
+    ``settings`` has the ``history`` that the model sees.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        settings: Mapping[str, Any],
+        observation: str | Sequence[str],
+        recipe: Mapping[str, Any],
+        frame_skip: int = 1,
+        **others: Any,
+    ):
+        model = CHECKPOINTS.network_class(kind)
+        if not issubclass(model, WindowModel):
+            raise ConfigError(f"world model {kind!r} does not learn from windows; it has a configuration of its own")
+        self._model: type[WindowModel] = model
+        self._recipe: WindowRecipe = model.recipe.of(recipe)
+        self._frame_skip = whole("frame_skip", frame_skip)
+        super().__init__(settings, observation, self._recipe, **others)
+
+    def training(self, runs: Sequence[Run], folder: Path, spec: WorldSpec) -> WindowTraining:
+        """See ``WorldModelTrainer.training``."""
+        data = WindowData(
+            runs,
+            self._observation,
+            spec,
+            history=whole("history", self._settings.get("history", 1)),
+            ahead=self._recipe.rollout,
+            frame_skip=self._frame_skip,
+            **self.chosen(),
+        )
+        return WindowTraining(self._built(data.interface), data, self._recipe, folder, self._device)
+
+    def _built(self, interface: Interface) -> WindowModel:
+        try:
+            return self._model(interface, **self._settings)
+        except TypeError as error:
+            raise ConfigError(f"settings of world model {self._model.kind!r}: {error}") from None

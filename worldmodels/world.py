@@ -25,7 +25,9 @@ _CALM = {"reward": 0.0, "terminated": False, "truncated": False, "success": Fals
 class LearnedWorld(World):
     """The World that a checkpoint of ``simeval train worldmodel=…`` imagines.
 
-    Episodes begin at starts that were held out in training, whose first observation the checkpoint holds.
+    Episodes begin at starts that were held out in training, whose first observation the checkpoint holds; or, with
+    ``simulator``, the World that the model imagines, at any start of that. There the first ``context`` frames are the
+    simulator's, and the model looks on: it imagines what follows them. From one picture it could not know what moves.
     ``batch_size`` rows are always computed together (the last batch is filled up), so a result does not depend on who
     shares it. ``truncate``: episodes are cut never (none), after so many steps, or with ``"disagreement"`` where the
     model's members disagree more than they ever do in its data; ``penalty`` times the disagreement is taken from the
@@ -48,6 +50,8 @@ class LearnedWorld(World):
         batch_size: int = 16,
         device: str = "cpu",
         threads: int = 1,
+        simulator: World | None = None,
+        context: int = 1,
     ):
         folder = CHECKPOINTS.located(checkpoint)
         self._device = device_named(device)
@@ -72,26 +76,44 @@ class LearnedWorld(World):
         self.control_dt = interface.control_dt
         self.success_hold = interface.success_hold
         self.conventions = interface.conventions
-        begun = {start.task for start in self._beginnings.starts}
+        self._simulator, self._context = simulator, whole("context", context)
+        if simulator is None:
+            if context != 1:
+                raise ConfigError(f"context={context} frames of a simulator were asked for, and simulator is null")
+            begun = {start.task for start in self._beginnings.starts}
+        else:
+            interface.check(simulator.spec)
+            if simulator.num_slots < self.num_slots:
+                raise ConfigError(f"the simulator has {simulator.num_slots} slots for {self.num_slots} of this world")
+            begun = set(simulator.tasks)
         self.tasks = tuple(task for task in interface.tasks if task in begun)
+        if not self.tasks:
+            raise ConfigError(f"the model learned {', '.join(interface.tasks)}, and may begin in {', '.join(begun)}")
         self._places = {start: place for place, start in enumerate(self._beginnings.starts)}
         self.fingerprint = (
             f"{self._model.kind} {content_hash(folder)} truncate={truncate} penalty={self._penalty:g} "
             f"temperature={self._temperature:g} batch_size={batch_size} {self._device.type} threads={threads} "
             f"torch={torch.__version__}"
         )
+        if simulator is not None:
+            self.fingerprint += f" context={context} of {simulator.fingerprint}"
         self._rows: list[dict[str, Any] | None] = [None] * self.num_slots
         self._none = np.zeros(0, np.float32)
+        self._block = interface.frame_skip * interface.action_dim
 
     def start(self, task: str, seed: int) -> Start:
-        """One of the recorded starts of ``task``."""
+        """One of the recorded starts of ``task``, or the simulator's."""
         self.check_task(task)
+        if self._simulator is not None:
+            return self._simulator.start(task, seed)
         own = [start for start in self._beginnings.starts if start.task == task]
         return own[Key(seed).integer("learned", task) % len(own)]
 
     def starts(self, task: str, count: int, seed: int) -> list[Start]:
         """See ``World.starts``: recorded starts in an order that ``seed`` draws, again and again when all were had."""
         self.check_task(task)
+        if self._simulator is not None:
+            return self._simulator.starts(task, count, seed)
         own = [start for start in self._beginnings.starts if start.task == task]
         order = Key(seed).stream("start").event("learned", task).permutation(len(own))
         return [own[order[index % len(own)]] for index in range(count)]
@@ -101,6 +123,10 @@ class LearnedWorld(World):
         self.check_task(task)
         return self._model.interface.horizons[task]
 
+    def objection(self, start: Start) -> str | None:
+        """See ``World.objection``."""
+        return None if self._simulator is None else self._simulator.objection(start)
+
     @torch.no_grad()
     def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.reset``."""
@@ -109,13 +135,17 @@ class LearnedWorld(World):
             self.check_task(start.task)
             for perturbation in start.perturbations:
                 raise UnsupportedError(f"world {self.name!r} has no perturbation axis {perturbation.axis!r}")
-            if start not in self._places:
+            if self._simulator is None and start not in self._places:
                 raise ConfigError(
                     f"the start of task {start.task!r} with seed {start.seed} is none of the "
-                    f"{len(self._places)} that this world model holds; take one that World.start gives"
+                    f"{len(self._places)} that this world model holds; take one that World.start gives, or name the "
+                    "simulator to begin in (world.simulator)"
                 )
-        places = [self._places[start] for start in starts]
-        seen = {name: array[places] for name, array in self._beginnings.seen.items()}
+        if self._simulator is None:
+            places = [self._places[start] for start in starts]
+            seen = {name: array[places] for name, array in self._beginnings.seen.items()}
+        else:
+            seen = self._model.interface.seen(self._simulator.reset(slots, starts, keys).observation)
         tasks = np.array([self._model.interface.tasks.index(start.task) for start in starts])
         draws = uniform(keys, (self._model.start_draws,), "beginning").astype(np.float32)
         torch.set_num_threads(self._threads)
@@ -126,61 +156,119 @@ class LearnedWorld(World):
             )
             for row, kept in zip(own, self._kept(state), strict=False):
                 shown = {name: array[row].copy() for name, array in seen.items()}
-                self._rows[slots[row]] = {"state": kept, "seen": shown, **_CALM, "steps": 0, "given": self._none}
+                self._rows[slots[row]] = {
+                    "state": kept,
+                    "seen": shown,
+                    **_CALM,
+                    "steps": 0,
+                    "given": self._none,
+                    "context": (self._context - 1) * self._model.interface.frame_skip,
+                }
         return self._time_step(slots)
 
+    @torch.no_grad()
     def step(self, slots: Sequence[int], actions: Array, keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.step``."""
         self.check_slots(slots)
         held = [self._running(slot) for slot in slots]
         self.check_actions(slots, actions, keys)
-        skip, due = self._model.interface.frame_skip, []
-        for place, (row, action) in enumerate(zip(held, np.asarray(actions, dtype=np.float32), strict=True)):
-            given = np.concatenate([row["given"], action])
-            whole_frame = len(given) == skip * len(action)
-            new = row | {"steps": row["steps"] + 1, "given": given, "reward": 0.0}
-            new["truncated"] = self._is_cut(new["steps"], row[_DISAGREEMENT])
+        given = np.asarray(actions, dtype=np.float32)
+        torch.set_num_threads(self._threads)
+        looking, imagining = [], []
+        for place, row in enumerate(held):
+            block = np.concatenate([row["given"], given[place]])
+            steps = row["steps"] + 1
+            new = row | {"steps": steps, "given": block, "reward": 0.0}
+            new["truncated"] = self._is_cut(steps, row[_DISAGREEMENT])
             self._rows[slots[place]] = new
-            due += [place] if whole_frame else []
-        if due:
-            self._imagine([slots[place] for place in due], [keys[place] for place in due])
+            if row["context"]:
+                looking.append(place)
+            elif len(block) == self._block:
+                imagining.append(place)
+        if looking:
+            self._look([slots[i] for i in looking], np.asarray(actions)[looking], [keys[i] for i in looking])
+        if imagining:
+            self._imagine([slots[i] for i in imagining], [keys[i] for i in imagining])
         return self._time_step(slots)
 
-    @torch.no_grad()
+    def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
+        """See ``World.snapshot``."""
+        self.check_slots(slots)
+        states = [_copied(self._running(slot)) for slot in slots]
+        if self._simulator is not None:
+            looking = [place for place, state in enumerate(states) if state["context"]]
+            found = self._simulator.snapshot([slots[place] for place in looking]) if looking else []
+            for place, snapshot in zip(looking, found, strict=True):
+                states[place]["simulator"] = snapshot.state
+        return [Snapshot(self.snapshot_fingerprint, state) for state in states]
+
+    def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:
+        """See ``World.restore``."""
+        self.check_slots(slots)
+        self.check_snapshots(snapshots)
+        states = [_copied(snapshot.state) for snapshot in snapshots]
+        looking = [place for place, state in enumerate(states) if state["context"]]
+        if self._simulator is not None and looking:
+            mark = self._simulator.snapshot_fingerprint
+            self._simulator.restore(
+                [slots[place] for place in looking],
+                [Snapshot(mark, states[place].pop("simulator")) for place in looking],
+            )
+        for slot, state in zip(slots, states, strict=True):
+            self._rows[slot] = state
+        return self._time_step(slots)
+
+    def close(self) -> None:
+        """See ``World.close``."""
+        if self._simulator is not None:
+            self._simulator.close()
+
+    def _look(self, slots: Sequence[int], actions: np.ndarray, keys: Sequence[StepKey]) -> None:
+        """What the simulator shows next; the model takes in a frame, where it is one."""
+        assert self._simulator is not None
+        step = self._simulator.step(slots, actions, keys)
+        seen = self._model.interface.seen(step.observation)
+        for place, slot in enumerate(slots):
+            row = self._running(slot)
+            row |= {
+                "seen": {name: array[place].copy() for name, array in seen.items()},
+                "reward": float(step.reward[place]),
+                "terminated": bool(step.terminated[place]),
+                "success": bool(step.success[place]),
+                "context": row["context"] - 1,
+            }
+        due = [slot for slot in slots if len(self._running(slot)["given"]) == self._block]
+        given = np.stack([self._running(slot)["given"] for slot in due]) if due else np.zeros((0, 0))
+        for own, rows in self._batches(len(due)):
+            shown = [self._running(due[row])["seen"] for row in rows]
+            calm = torch.zeros(len(rows), self._model.step_draws, device=self._device)
+            frames = {name: self._sent(np.stack([one[name] for one in shown])) for name in shown[0]}
+            state = self._model.observe(self._states([due[row] for row in rows]), self._sent(given[rows]), frames, calm)
+            for row, kept in zip(own, self._kept(state), strict=False):
+                self._running(due[row]).update(state=kept, given=self._none)
+
     def _imagine(self, slots: Sequence[int], keys: Sequence[StepKey]) -> None:
         """The next frame of some slots, all of whose actions are given."""
-        held = [self._running(slot) for slot in slots]
-        given = np.stack([row["given"] for row in held])
+        given = np.stack([self._running(slot)["given"] for slot in slots])
         noise = (self._temperature * standard_normal(keys, (self._model.step_draws,), "step")).astype(np.float32)
-        torch.set_num_threads(self._threads)
         for own, rows in self._batches(len(slots)):
-            state = {
-                name: self._sent(np.stack([held[row]["state"][name] for row in rows])) for name in held[0]["state"]
-            }
+            state = self._states([slots[row] for row in rows])
             following, imagined = self._model.step(state, self._sent(given[rows]), self._sent(noise[rows]))
             seen = {name: value.cpu().numpy() for name, value in imagined.seen.items()}
             columns = {name: getattr(imagined, name).cpu().numpy() for name in ("reward", "success", "terminated")}
             apart = imagined.disagreement
             columns[_DISAGREEMENT] = np.zeros(len(rows)) if apart is None else apart.cpu().numpy()
             for place, (row, kept) in enumerate(zip(own, self._kept(following), strict=False)):
-                new = {name: column[place].item() for name, column in columns.items()}
-                new["truncated"] = self._is_cut(held[row]["steps"], new[_DISAGREEMENT])
-                new["reward"] -= self._penalty * new[_DISAGREEMENT]
-                new |= {"seen": {name: array[place].copy() for name, array in seen.items()}, "state": kept}
-                self._rows[slots[row]] = held[row] | new | {"given": self._none}
+                held = self._running(slots[row])
+                held |= {name: column[place].item() for name, column in columns.items()}
+                held["truncated"] = self._is_cut(held["steps"], held[_DISAGREEMENT])
+                held["reward"] -= self._penalty * held[_DISAGREEMENT]
+                held |= {"seen": {name: array[place].copy() for name, array in seen.items()}}
+                held |= {"state": kept, "given": self._none}
 
-    def snapshot(self, slots: Sequence[int]) -> list[Snapshot]:
-        """See ``World.snapshot``."""
-        self.check_slots(slots)
-        return [Snapshot(self.snapshot_fingerprint, _copied(self._running(slot))) for slot in slots]
-
-    def restore(self, slots: Sequence[int], snapshots: Sequence[Snapshot]) -> TimeStep:
-        """See ``World.restore``."""
-        self.check_slots(slots)
-        self.check_snapshots(snapshots)
-        for slot, snapshot in zip(slots, snapshots, strict=True):
-            self._rows[slot] = _copied(snapshot.state)
-        return self._time_step(slots)
+    def _states(self, slots: Sequence[int]) -> dict[str, torch.Tensor]:
+        held = [self._running(slot)["state"] for slot in slots]
+        return {name: self._sent(np.stack([state[name] for state in held])) for name in held[0]}
 
     def _running(self, slot: int) -> dict[str, Any]:
         row = self._rows[slot]

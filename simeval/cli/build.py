@@ -30,6 +30,7 @@ from simeval.world import World
 
 _NOT_ARGUMENTS = ("name", "expert", "vla", "diffusion", "host")
 """Entries of a world's configuration that are not arguments of its class."""
+_SIMULATOR = "simulator"
 _OF_A_WORLD = {
     "expert": "choose a policy other than policy=expert and policy=noisy_expert, such as policy=uniform",
     "vla": "train one with `simeval train policy=vla` and name it by policy.checkpoint",
@@ -123,7 +124,7 @@ def build_world(entry: Any, **changes: Any) -> World:
     In worker processes where its ``host`` says so.
     """
     settings = dict(entry) | changes
-    arguments = {key: value for key, value in settings.items() if key not in _NOT_ARGUMENTS}
+    arguments = _world_arguments(settings)
     what, host = f"world {entry.get('name', '')!r}", host_settings(settings)
     if not host["processes"] and host["python"] is None:
         return _instantiate(arguments, what, World)
@@ -136,6 +137,25 @@ def build_world(entry: Any, **changes: Any) -> World:
         deadline=host["deadline"],
         label=what,
     )
+
+
+def _world_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a World's class is given: without the entries of a configuration that are for others.
+
+    The simulator in which a learned World begins is a World's configuration too, with as many slots.
+    """
+    arguments = {key: value for key, value in settings.items() if key not in _NOT_ARGUMENTS}
+    inner = settings.get(_SIMULATOR)
+    if isinstance(inner, Mapping):
+        if host_settings(inner)["python"] is not None:
+            raise ConfigError(
+                f"the simulator in which world {settings.get('name', '')!r} begins runs in an interpreter of its own "
+                "(host.python), and cannot run within another World; let episodes begin at recorded starts instead "
+                "(simulator: null)"
+            )
+        slots = {"num_slots": settings["num_slots"]} if "num_slots" in settings else {}
+        arguments[_SIMULATOR] = _world_arguments({**inner, **slots})
+    return arguments
 
 
 def locate_hosts(config: DictConfig) -> None:
@@ -193,7 +213,7 @@ def rebuild_world(entry: DictConfig, **changes: Any) -> World:
 
     python = host_settings(arguments)["python"]
     if python is None:
-        check({key: value for key, value in arguments.items() if key not in _NOT_ARGUMENTS})
+        check(_world_arguments(arguments))
         return build_world(arguments | {"host": None}, **changes)
     # What the World needs may exist in that interpreter alone; the worker refuses what is no World.
     trusted = {*_named_here, *_installed_pythons(), *os.environ.get(_TRUSTED, "").split(os.pathsep)}
