@@ -1,4 +1,4 @@
-"""Where a network runs."""
+"""Where a network runs, and what it may take of the machine."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,10 +6,16 @@ from contextlib import contextmanager
 import torch
 
 from simeval.errors import ConfigError
+from simeval.settings import positive, whole
+
+_MOST_THREADS = 1024
+"""More than any machine has use for; torch would try to start them."""
 
 
 def device_named(name: str) -> torch.device:
     """The device of a setting: ``cpu``, ``cuda``, or ``auto``, which is CUDA where there is some."""
+    if not isinstance(name, str):
+        raise ConfigError(f"device is cpu, cuda or auto; received {name!r}")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
@@ -19,12 +25,22 @@ def device_named(name: str) -> torch.device:
     try:
         return torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"device must be cpu, cuda or auto; received {name!r}") from None
+        raise ConfigError(f"device is cpu, cuda or auto; received {name!r}") from None
 
 
 def half_precision(device: torch.device) -> bool:
     """Whether bfloat16 is fast there: on CUDA, and on processors with matrix tiles."""
     return device.type == "cuda" or (device.type == "cpu" and torch.cpu._is_amx_tile_supported())
+
+
+def thread_count(received: int) -> int:
+    """The setting ``threads``: threads of torch on the CPU."""
+    return whole("threads", received, 1, _MOST_THREADS)
+
+
+def memory_bytes(gib: float) -> int:
+    """The setting ``memory_gib``, in bytes."""
+    return int(positive("memory_gib", gib) * 2**30)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 
 from simeval.conventions import NAMES, UNDECLARED, Conventions, in_words
 from simeval.episode import Episode
-from simeval.errors import ConfigError
+from simeval.errors import ConfigError, unknown
 from simeval.noise import Key
 from simeval.reader import Run
 from simeval.types import content_hash
@@ -119,6 +119,14 @@ class EpisodeData(ABC, Generic[D, B]):
         if len(episodes) == len(self.training):
             self._kept.update(decoded)
         return found
+
+
+def check_recorded(runs: Sequence[Run], tasks: Sequence[str] | None) -> None:
+    """Raise ``ConfigError``, with the tasks that there are, for one of ``tasks`` that no episode of the runs is of."""
+    recorded = {episode.rollout.start.task for run in runs for episode in run} if tasks is not None else set()
+    for task in tasks or ():
+        if task not in recorded:
+            raise unknown(f"task of {', '.join(str(run.path) for run in runs)}", task, sorted(recorded))
 
 
 def held_out(identity: str, share: float) -> bool:

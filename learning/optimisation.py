@@ -6,7 +6,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
@@ -18,9 +18,10 @@ from learning.checkpoint import Checkpoints
 from learning.devices import half_precision
 from learning.episodes import EpisodeData
 from learning.network import Network
-from simeval.errors import ConfigError, DivergedError, unknown
+from simeval.declared import check_declared
+from simeval.errors import ConfigError, DivergedError
 from simeval.noise import Key
-from simeval.settings import whole
+from simeval.settings import finite, positive, seed, share, whole
 from simeval.training import Log
 from simeval.types import content_hash
 
@@ -51,19 +52,17 @@ class Recipe:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """The recipe of a configuration; ``ConfigError`` for a setting that it does not have."""
-        known = [item.name for item in fields(cls)]
-        for key in settings:
-            if key not in known:
-                raise unknown("setting of a recipe", key, known)
+        """The recipe of a configuration; ``ConfigError`` for what cannot be followed, and by name."""
+        check_declared(cls, settings, "recipe.")
         recipe = cls(**settings)
         for name in ("steps", "batch_size", "validate_every", "save_every"):
             whole(f"recipe.{name}", getattr(recipe, name))
-        for name, value in (("learning_rate", recipe.learning_rate), ("clip", recipe.clip)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ConfigError(f"recipe.{name} is a number above 0; received {value!r}")
-        if not (isinstance(recipe.ema, int | float) and 0 <= recipe.ema < 1):
-            raise ConfigError(f"recipe.ema is a decay, 0 <= ema < 1; received {recipe.ema!r}")
+        whole("recipe.warmup", recipe.warmup, 0)
+        for name in ("learning_rate", "clip"):
+            positive(f"recipe.{name}", getattr(recipe, name))
+        finite("recipe.weight_decay", recipe.weight_decay)
+        share("recipe.ema", recipe.ema)
+        seed("recipe.seed", recipe.seed)
         return recipe
 
 

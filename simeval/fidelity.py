@@ -14,8 +14,9 @@ from simeval.episode import Episode
 from simeval.errors import ConfigError, unknown
 from simeval.noise import Key, StepKey
 from simeval.policy import Memory, Policy, PolicyStep
-from simeval.protocols import Design, Setting, Starts, check_truth, check_whole
+from simeval.protocols import Design, Setting, Starts, check_whole
 from simeval.schedule import Protocol, parallel_iter
+from simeval.settings import truth
 from simeval.types import Observation, Rollout
 from simeval.versions import RECORDED, SHUFFLED, STILL, VERSIONS, player
 
@@ -57,7 +58,7 @@ class Fidelity(Design):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("imagined", self.imagined, 0, "further starts in the models alone")
-        check_truth("open_loop", self.open_loop)
+        truth("protocol.open_loop", self.open_loop)
 
     def sides(self, setting: Setting) -> tuple[str, list[str]]:
         """The name of the World, and those of its models."""

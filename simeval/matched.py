@@ -15,9 +15,9 @@ from simeval.axes import PerturbationAxis
 from simeval.errors import ConfigError, UnsupportedError, unknown
 from simeval.noise import Key
 from simeval.perturbation import effect_of, split
-from simeval.protocols import Design, Setting, Starts, check_truth, check_whole
+from simeval.protocols import Design, Setting, Starts, check_whole
 from simeval.schedule import Drop, Protocol
-from simeval.settings import names, positive
+from simeval.settings import names, positive, truth
 from simeval.types import Perturbation, Rollout, Start
 from simeval.world import World
 
@@ -60,7 +60,7 @@ class Matched(Design):
         check_whole("configurations", self.configurations, 1, "perturbations drawn of each axis and severity")
         check_whole("replications", self.replications, 0, "0 runs none")
         for name in ("combined", "pairs"):
-            check_truth(name, getattr(self, name))
+            truth(f"protocol.{name}", getattr(self, name))
         if not self.axes:
             raise ConfigError("a matched study needs axes: choose them by perturbation=libero-ctrl, or camera,lighting")
         for name, axis in self.axes.items():

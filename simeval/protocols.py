@@ -6,14 +6,14 @@ A :class:`Study` is what a configuration builds; its ``protocol`` is what the en
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from simeval.errors import ConfigError
 from simeval.noise import Key
 from simeval.perturbation import effect_of, split
 from simeval.policy import Policy
 from simeval.schedule import Drop, Protocol, parallel_iter
-from simeval.settings import names
+from simeval.settings import names, truth
 from simeval.types import Perturbation, Rollout, Start
 from simeval.world import World
 
@@ -66,7 +66,7 @@ class Design(Study):
     def __post_init__(self) -> None:
         check_whole("episodes", self.episodes, 1, "a study needs at least one episode per task")
         check_whole("snapshot_every", self.snapshot_every, 0, "0 keeps no checkpoints")
-        check_truth("stop_on_success", self.stop_on_success)
+        truth("protocol.stop_on_success", self.stop_on_success)
         if self.tasks is not None:
             object.__setattr__(self, "tasks", names("protocol.tasks", self.tasks))
         if self.tasks is not None and not self.tasks:
@@ -127,7 +127,7 @@ class MonteCarlo(Design):
     other settings are those of :class:`Design`.
     """
 
-    perturbations: Sequence[Perturbation] = ()
+    perturbations: Sequence[Perturbation | Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -153,11 +153,15 @@ class MonteCarlo(Design):
     def check(self, setting: Setting) -> None:
         """See ``Design.check``."""
         for world in setting.worlds.values():
-            for perturbation in split(world, self.perturbations)[1]:
+            for perturbation in split(world, self._applied)[1]:
                 effect_of(perturbation, world.spec)
 
+    @property
+    def _applied(self) -> tuple[Perturbation, ...]:
+        return cast(tuple[Perturbation, ...], self.perturbations)
+
     def _perturbed(self, rollout: Rollout) -> Rollout:
-        return replace(rollout, perturbations=tuple(self.perturbations)) if self.perturbations else rollout
+        return replace(rollout, perturbations=self._applied) if self._applied else rollout
 
 
 @dataclass(frozen=True)
@@ -213,9 +217,3 @@ def check_whole(name: str, value: object, least: int, meaning: str) -> None:
     """Raise ``ConfigError`` unless a protocol's setting is a whole number of at least ``least``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"protocol.{name}={value}: expected a whole number of at least {least} ({meaning})")
-
-
-def check_truth(name: str, value: object) -> None:
-    """Raise ``ConfigError`` unless a protocol's setting is true or false."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"protocol.{name}={value}: expected true or false")

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from simeval.errors import UnsupportedError
 from simeval.policy import Policy
 from simeval.reader import Run
 from simeval.types import WorldSpec
@@ -17,6 +18,8 @@ class Trainer(ABC):
 
     steps: int
     """Training steps in all."""
+    learns_policy: bool = False
+    """Whether what it makes acts in a World, so that a judge can run it."""
 
     @abstractmethod
     def train(
@@ -34,6 +37,6 @@ class Trainer(ABC):
         finds is logged.
         """
 
-    def policy(self, folder: Path) -> Policy | None:
-        """The policy of a checkpoint, for a judge that runs it; none if what is learned is no policy."""
-        return None
+    def policy(self, folder: Path) -> Policy:
+        """The policy of a checkpoint; ``UnsupportedError`` if what is learned is no policy."""
+        raise UnsupportedError(f"{type(self).__name__} learns no policy")

@@ -143,7 +143,7 @@ def test_early_dwells_on_the_beginnings_of_episodes_and_none_is_seen_more_for_it
     alike, one, two = shares(None), shares(1.0), shares(2.0)
     assert two[0] > one[0] + 0.1
     assert one[1] < alike[1]
-    with pytest.raises(ConfigError, match="positive power"):
+    with pytest.raises(ConfigError, match="early is a number above 0"):
         demonstrations(run, early=0.0)
 
 
@@ -233,8 +233,10 @@ def test_the_schedule_rises_and_falls() -> None:
 def test_what_is_not_there_to_learn_from_is_named(run: Run) -> None:
     with pytest.raises(ConfigError, match="image_wrist"):
         Demonstrations([run], ("image_wrist",), 4, 0.1)
+    with pytest.raises(ConfigError, match=r"unknown task of .* 'reach-lift'; did you mean reach-left"):
+        demonstrations(run, tasks=["reach-lift"])
     with pytest.raises(ConfigError, match="no successful episode"):
-        demonstrations(run, tasks=["nothing"])
+        Demonstrations([], ("state",), 4, 0.1)
 
 
 def test_a_training_without_validation_runs_to_its_end(run: Run, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from simeval.cli import main
 from simeval.testing import ToySimulator
 from simeval.types import Observation
 
+LEARNED = ["world=learned", "world.checkpoint=tabletop", "policy=uniform"]
 SMALL = ["world.task=reach", "world.num_slots=2", "protocol.episodes=2", "report.videos=0"]
 
 
@@ -102,16 +103,17 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["protocol.horizon=0"], "protocol.horizon=0"),
         (["protocol=paired"], "a paired comparison needs at least two policies"),
         (["protocol.tasks=[stak]"], "unknown task of world 'tabletop' 'stak'"),
-        (["seed=-1"], "seed=-1"),
-        (["seed=x"], "seed=x"),
-        (["seed=true"], "seed=True"),
-        (["report.videos=abc"], "report.videos=abc"),
-        (["record.signals=no"], "record.signals=no: expected true or false"),
-        (["run.retry_errors=no"], "run.retry_errors=no"),
-        (["protocol.stop_on_success=no"], "protocol.stop_on_success=no: expected true or false"),
+        (["seed=-1"], "seed is a whole number from 0 to 9223372036854775807; received -1"),
+        (["seed=x"], "received 'x'"),
+        (["seed=true"], "received True"),
+        (["seed=1e23"], "received 1e+23"),
+        (["report.videos=abc"], "report.videos is a whole number of at least 0; received 'abc'"),
+        (["record.signals=no"], "record.signals is true or false; received 'no'"),
+        (["run.retry_errors=no"], "run.retry_errors is true or false; received 'no'"),
+        (["protocol.stop_on_success=no"], "protocol.stop_on_success is true or false; received 'no'"),
         (["protocol.tasks=[]"], "protocol.tasks=[]"),
         (["protocol.tasks=stak"], "unknown task of world 'tabletop' 'stak'"),
-        (["run.name=../../evil"], "run.name=../../evil"),
+        (["run.name=../../evil"], "run.name is a name without slashes; received '../../evil'"),
         (["run.dir=/dev/null/x"], "/dev/null"),
         (["+protocol.perturbations=[{axs: identity}]"], "is no perturbation"),
         (["+protocol.perturbations=[{axis: actuation.replace}]"], "needs params.value"),
@@ -138,13 +140,14 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["policy=replay"], "policy.run"),
         (["experiment=experts", "world=tabletop"], "both world=tabletop and worlds"),
         (["policy=expert,expert"], "names something twice"),
-        (["protocol.tasks=5"], "protocol.tasks is a name or a list of names; received 5"),
+        (["protocol.tasks=5"], "protocol.tasks is a name or a list of names or null; received 5"),
         (["record=5"], "record=5: record is a section, whose settings are record.images, record.signals"),
         (["run=null"], "run=None: run is a section"),
         (["~report.videos"], "report.videos cannot be dropped; set report.videos=… instead"),
         (["run.dir=${oc.env:NOPE}"], "run: "),
-        (["run.dir=[a]"], "expected the name of a folder"),
-        (["policy=openpi", "policy.url=5"], "policy.url is an address such as ws://localhost:8000; received 5"),
+        (["run.dir=[a]"], "run.dir is the name of a folder; received ['a']"),
+        (["policy=openpi", "policy.url=5"], "policy 'openpi': url is a text; received 5"),
+        (["policy=openpi", "policy.url=here"], "'here' is no websocket address"),
         (["=3"], "SETTING=VALUE"),
         (["world=7"], "unknown world '7'; available: "),
         (["world=gymnasium", "world.id=Ant-v5", "policy=vla"], "has no vla of its own (these have: tabletop)"),
@@ -154,6 +157,16 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["~run.dir"], "~run.dir drops nothing"),
         (["world"], "world"),
         (["perturbation=camera"], "applies no perturbation"),
+        (["world.name=null"], "world.name is a name without slashes; received None"),
+        (["world.threads=x"], "world 'tabletop': threads is a whole number or null; received 'x'"),
+        (["+world.foo=1"], "unknown setting of world 'tabletop' 'foo'"),
+        (["policy=vla", "policy.device=null"], "policy 'vla': device is a text; received None"),
+        (["policy=cem", "policy.optimiser.elites=x"], "policy 'cem': optimiser.elites is a whole number; received 'x'"),
+        ([*LEARNED, "world.penalty=x"], "world 'learned': penalty is a number; received 'x'"),
+        ([*LEARNED, "world.device=null"], "world 'learned': device is a text; received None"),
+        ([*LEARNED, "world.penalty=-1"], "penalty is a number of at least 0; received -1"),
+        (["world=blind", *LEARNED[1:], "world.penalty=x"], "penalty is a number of at least 0; received 'x'"),
+        (["world=blind", *LEARNED[1:], "world.device=null"], "device is cpu, cuda or auto; received None"),
     ],
 )
 def test_bad_settings(capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str) -> None:

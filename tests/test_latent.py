@@ -19,7 +19,7 @@ from worldmodels.checkpoint import CHECKPOINTS
 from worldmodels.horizon import horizon_errors
 from worldmodels.interface import NUMBERS
 from worldmodels.latent import sigreg
-from worldmodels.trainer import WindowTrainer
+from worldmodels.trainer import WorldModelTrainer
 from worldmodels.windows import WindowData
 from worldmodels.world import LearnedWorld
 
@@ -37,8 +37,8 @@ def balls(num_slots: int = 1) -> Balls:
 
 def trainer(
     observation: list[str], recipe: dict[str, Any] | None = None, skip: int = 1, **settings: Any
-) -> WindowTrainer:
-    return WindowTrainer(
+) -> WorldModelTrainer:
+    return WorldModelTrainer(
         "latent",
         {**SETTINGS, **settings},
         observation,
@@ -57,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(path)
 
 
-def learned(run: Run, folder: Path, chosen: WindowTrainer) -> dict[str, float]:
+def learned(run: Run, folder: Path, chosen: WorldModelTrainer) -> dict[str, float]:
     told: dict[str, float] = {}
     chosen.train([run], folder, balls().spec, lambda step, values: told.update(values))
     return told

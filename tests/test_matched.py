@@ -199,7 +199,7 @@ def test_axes_that_a_world_cannot_apply_are_named_before_anything_runs() -> None
         ({"axes": {"a": MASS, "b": Level("b", (1.0,))}}, r"severities of different numbers .*protocol.severities"),
         ({"severities": []}, "severities"),
         ({"configurations": 0}, "protocol.configurations=0"),
-        ({"combined": 1}, "protocol.combined=1"),
+        ({"combined": 1}, "protocol.combined is true or false; received 1"),
         ({"allocation": {"floor": 3}}, "allocation.budget must be given"),
         ({"allocation": {"budgets": 3}}, "unknown setting of protocol.allocation 'budgets'; did you mean budget"),
     ],

@@ -69,13 +69,41 @@ def test_a_policy_is_trained_gone_on_with_and_evaluated(
         (["policy=vla"], "data=… is missing"),
         (["policy=vla", "data=nowhere"], "does not exist"),
         (["policy=vla", "data={data}", "policy.recipe.stepz=3"], "stepz"),
-        (["policy=vla", "data={data}", "+policy.recipe.momentum=3"], "unknown setting of a recipe 'momentum'"),
+        (["policy=vla", "data={data}", "+policy.recipe.momentum=3"], "unknown setting of recipe 'momentum'"),
         (["policy=vla", "data={data}", "policy.kind=vlb"], "unknown kind of policy 'vlb'"),
         (["policy=vla", "data={data}", "policy.observation=[image_side]"], "image_side"),
-        (["policy=vla", "data={data}", "policy.validation=1.5"], "0 <= validation < 1"),
+        (
+            ["policy=vla", "data={data}", "policy.validation=1.5"],
+            "validation is a share, from 0 on and below 1; received 1.5",
+        ),
         (["policy=vla", "data={data}", "policy.device=tpu"], "cpu, cuda or auto"),
         (["policy=vla", "data={data}", "policy._target_=os.getcwd"], "no Trainer"),
         (["policy=vla", "data={data}", "policy.settings.head=softmax"], "flow or gaussian"),
+        (["policy=vla", "data={data}", "policy.settings.dim=wide"], "settings.dim is a whole number; received 'wide'"),
+        (["policy=vla", "data={data}", "log.tensorboard=maybe"], "log.tensorboard is true or false; received 'maybe'"),
+        (["policy=vla", "data={data}", "resume=maybe"], "resume is true or false; received 'maybe'"),
+        (["policy=vla", "data={data}", "judge.episodes=many"], "judge.episodes is a whole number of at least 0"),
+        (["policy=vla", "data={data}", "judge.num_slots=0"], "judge.num_slots is a whole number of at least 1"),
+        (["worldmodel=ensemble", "data={data}", "judge.episodes=2"], "ensemble is no policy"),
+        *(
+            ([learner, "data={data}", setting.format(section)], told)
+            for learner, section in (("policy=vla", "policy"), ("worldmodel=ensemble", "worldmodel"))
+            for setting, told in (
+                ("{}.observation=[]", "observation is a name or a list of names, at least one; received []"),
+                ("{}.tasks=[]", "tasks is a name or a list of names, at least one; received []"),
+                ("{}.tasks=[foo]", "'foo'; available: reach"),
+                ("{}.threads=x", ".threads is a whole number or null; received 'x'"),
+                ("{}.threads=0", "threads is a whole number from 1 to 1024; received 0"),
+                ("{}.recipe.seed=1e23", "recipe.seed is a whole number; received 1e+23"),
+                ("{}.recipe.seed=100000000000000000000000", "recipe.seed is a whole number from 0 to"),
+                ("{}.recipe.warmup=-1", "recipe.warmup is a whole number of at least 0; received -1"),
+                ("{}.validation=abc", ".validation is a number; received 'abc'"),
+                ("{}.device=null", ".device is a text; received None"),
+                ("{}.memory_gib=0", "memory_gib is a number above 0; received 0"),
+                ("{}.name=null", ".name is a name without slashes; received None"),
+                ("{}.name=../x", ".name is a name without slashes; received '../x'"),
+            )
+        ),
     ],
 )
 def test_a_training_that_cannot_be_is_refused_in_one_line(

@@ -13,7 +13,7 @@ from simeval.evaluation import evaluate
 from simeval.noise import Key, StepKey
 from simeval.reader import Run
 from simeval.testing import ToyExpert, ToySimulator, assert_conforms, check_world
-from worldmodels.trainer import EnsembleTrainer
+from worldmodels.trainer import WorldModelTrainer
 from worldmodels.world import LearnedWorld
 
 torch.set_num_threads(1)  # tests run side by side
@@ -31,7 +31,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def trained(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
     folder, told = tmp_path_factory.mktemp("trained") / "ensemble", {}
-    trainer = EnsembleTrainer({"members": 3, "width": 32}, "state", RECIPE, validation=0.4, device="cpu", threads=1)
+    trainer = WorldModelTrainer(
+        "ensemble", {"members": 3, "width": 32}, "state", RECIPE, validation=0.4, device="cpu", threads=1
+    )
     trainer.train([run], folder, ToySimulator(1).spec, lambda step, values: told.update(values))
     return folder, told
 
@@ -87,21 +89,25 @@ def test_a_policy_of_the_simulator_runs_in_the_model(trained: tuple[Path, dict[s
 
 def test_a_training_goes_on_with_its_own_data_and_split_alone(run: Run, trained: tuple[Path, dict[str, float]]) -> None:
     settings = {"members": 3, "width": 32}
-    other = EnsembleTrainer(settings, "state", RECIPE, validation=0.3, device="cpu", threads=1)
+    other = WorldModelTrainer("ensemble", settings, "state", RECIPE, validation=0.3, device="cpu", threads=1)
     with pytest.raises(ConfigError, match="another training"):
         other.train([run], trained[0], ToySimulator(1).spec, lambda step, values: None, resume=True)
 
 
 def test_a_training_that_was_never_saved_begins_anew(run: Run, tmp_path: Path) -> None:
     recipe = {**RECIPE, "steps": 1}
-    trainer = EnsembleTrainer({"members": 2, "width": 8}, "state", recipe, validation=0.4, device="cpu", threads=1)
+    trainer = WorldModelTrainer(
+        "ensemble", {"members": 2, "width": 8}, "state", recipe, validation=0.4, device="cpu", threads=1
+    )
     trainer.train([run], tmp_path, ToySimulator(1).spec, lambda step, values: None, resume=True)
     assert (tmp_path / "model.safetensors").is_file()
 
 
 def test_what_is_left_of_a_damaged_training_is_refused(run: Run, tmp_path: Path) -> None:
     recipe = {**RECIPE, "steps": 1}
-    trainer = EnsembleTrainer({"members": 2, "width": 8}, "state", recipe, validation=0.4, device="cpu", threads=1)
+    trainer = WorldModelTrainer(
+        "ensemble", {"members": 2, "width": 8}, "state", recipe, validation=0.4, device="cpu", threads=1
+    )
     trainer.train([run], tmp_path, ToySimulator(1).spec, lambda step, values: None)
     (tmp_path / "last" / "training.safetensors").write_bytes(b"foo")
     with pytest.raises(ConfigError, match="damaged"):
@@ -113,7 +119,7 @@ def test_what_is_left_of_a_damaged_training_is_refused(run: Run, tmp_path: Path)
 )
 def test_a_recipe_that_cannot_be_followed_is_refused_by_name(setting: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=f"recipe.{next(iter(setting))}"):
-        EnsembleTrainer({}, "state", {**RECIPE, **setting})
+        WorldModelTrainer("ensemble", {}, "state", {**RECIPE, **setting})
 
 
 @pytest.mark.parametrize("truncate", [2.5, True, 0, "never"])

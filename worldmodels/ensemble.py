@@ -36,8 +36,7 @@ class Ensemble(WorldModel):
     largest_disagreement: torch.Tensor
 
     def __init__(self, interface: Interface, members: int, width: int):
-        super().__init__()
-        self.interface = interface
+        super().__init__(interface)
         self.settings = {"members": whole("members", members), "width": whole("width", width)}
         numbers, actions = interface.number_dim, interface.action_dim
         self.step_draws = numbers

@@ -69,8 +69,7 @@ class Latent(WindowModel):
         reads: Sequence[str] | str | None = None,
         parameter: str | None = None,
     ):
-        super().__init__()
-        self.interface = interface
+        super().__init__(interface)
         sizes = {"dim": dim, "width": width, "layers": layers, "heads": heads, "history": history, "channels": channels}
         for name, size in sizes.items():
             whole(name, size)

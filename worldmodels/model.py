@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from learning.network import Network
+from learning.optimisation import Recipe
 from worldmodels.interface import Interface
 
 State = Mapping[str, torch.Tensor]
@@ -42,6 +43,11 @@ class WorldModel(Network):
     step_draws: int = 0
     """Standard normal draws that a step takes."""
     learns_pictures: ClassVar[bool] = False
+    recipe: ClassVar[type[Recipe]] = Recipe
+
+    def __init__(self, interface: Interface, **settings: Any):
+        super().__init__()
+        self.interface = interface
 
     def description(self) -> dict[str, Any]:
         """See ``Network.description``."""

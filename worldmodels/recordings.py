@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from learning.episodes import EpisodeData, common_conventions, held_out
+from learning.episodes import EpisodeData, check_recorded, common_conventions, held_out
 from simeval.episode import Episode
 from simeval.errors import ConfigError
 from simeval.reader import Run
@@ -37,6 +37,7 @@ class Recordings(EpisodeData[D, B]):
         frame_skip: int = 1,
         pictures: bool = False,
     ):
+        check_recorded(runs, tasks)
         chosen = [episode for run in runs for episode in run if _usable(episode, tasks)]
         held = {e.id for e in chosen if held_out(content_hash(e.rollout.start.to_json()), validation)}
         super().__init__([e for e in chosen if e.id not in held], [e for e in chosen if e.id in held], seed, memory)

@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -45,7 +45,7 @@ class WindowModel(WorldModel):
     """A world model that learns from windows of ``history`` known frames and those that follow."""
 
     learns_pictures = True
-    recipe: ClassVar[type[WindowRecipe]] = WindowRecipe
+    recipe = WindowRecipe
     history: int
     """Frames that a step is foreseen from."""
 

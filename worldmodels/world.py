@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from learning.checkpoint import content_hash
-from learning.devices import device_named
+from learning.devices import device_named, thread_count
 from simeval.errors import ConfigError, UnsupportedError
 from simeval.noise import Key, StepKey, standard_normal, uniform
-from simeval.settings import whole
+from simeval.settings import finite, whole
 from simeval.types import Array, Snapshot, Start, TimeStep
 from simeval.world import World
 from worldmodels.checkpoint import CHECKPOINTS, load_beginnings
@@ -59,17 +59,16 @@ class LearnedWorld(World):
         self._beginnings = load_beginnings(folder, self._model.interface)
         self.num_slots = whole("num_slots", num_slots)
         self._batch_size = whole("batch_size", batch_size)
-        self._threads = whole("threads", threads)
+        self._threads = thread_count(threads)
         self._trusted = self._model.trusted
         if truncate is not None and truncate != _DISAGREEMENT:
             if not isinstance(truncate, int):
                 raise ConfigError(f"truncate is a number of steps, disagreement, or null; received {truncate!r}")
             whole("truncate", truncate)
+        self._truncate = truncate
+        self._penalty, self._temperature = finite("penalty", penalty), finite("temperature", temperature)
         if (truncate == _DISAGREEMENT or penalty) and self._trusted is None:
             raise UnsupportedError(f"world model {self._model.kind!r} has one opinion, and no disagreement to act on")
-        if not (np.isfinite(penalty) and penalty >= 0 and np.isfinite(temperature) and temperature >= 0):
-            raise ConfigError(f"penalty and temperature are numbers from 0 on; received {penalty!r}, {temperature!r}")
-        self._truncate, self._penalty, self._temperature = truncate, float(penalty), float(temperature)
         interface = self._model.interface
         self.observation_space = gymnasium.spaces.Dict(dict(interface.observation))
         self.action_space = interface.action

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -16,6 +16,7 @@ from policies.learned.features import Batch, Inputs
 from policies.learned.network import ChunkNetwork
 from policies.learned.words import PADDING, UNKNOWN
 from simeval.noise import Key
+from simeval.settings import share, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,15 @@ class Recipe(optimisation.Recipe):
     shift: int = 4
     hide_numbers: float = 0.0
     hide_words: float = 0.0
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """See ``learning.optimisation.Recipe.of``."""
+        recipe = super(Recipe, cls).of(settings)
+        whole("recipe.shift", recipe.shift, 0)
+        for name in ("hide_numbers", "hide_words"):
+            share(f"recipe.{name}", getattr(recipe, name))
+        return recipe
 
 
 class BehaviourCloning(Training[ChunkNetwork, Recipe, Batch]):

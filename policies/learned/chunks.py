@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from learning.devices import device_named
+from learning.devices import device_named, thread_count
 from policies.chunked import ChunkModel, Prediction
 from policies.learned import checkpoint
 from policies.learned.features import Inputs, channels_first, stacked_numbers
@@ -15,7 +15,7 @@ from policies.learned.network import ChunkNetwork
 from simeval.errors import ConfigError
 from simeval.noise import StepKey, standard_normal
 from simeval.provenance import cores
-from simeval.settings import whole
+from simeval.settings import finite, whole
 from simeval.types import Observation, WorldSpec
 
 
@@ -41,13 +41,11 @@ class NetworkChunks(ChunkModel):
         self._folder = checkpoint.located(folder)
         self._network: ChunkNetwork = checkpoint.load(self._folder)
         self.device = device_named(device)
-        self._threads = whole("threads", threads)
+        self._threads = thread_count(threads)
         self._samples = whole("samples", samples)
-        if not (np.isfinite(temperature) and temperature >= 0):
-            raise ConfigError(f"temperature is a number from 0 on; received {temperature!r}")
         if temperature != 1 and self._network.has_density:
             raise ConfigError(f"{folder} has densities, which are those of temperature 1; received {temperature!r}")
-        self._temperature = float(temperature)
+        self._temperature = finite("temperature", temperature)
         self._network.to(self.device)
         self._predict: Any = torch.compile(self._network.predict) if compile else self._network.predict
         features = self._network.features

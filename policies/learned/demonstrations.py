@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from learning.episodes import EpisodeData, common_conventions, held_out
+from learning.episodes import EpisodeData, check_recorded, common_conventions, held_out
 from policies.learned.features import Batch, Features, Inputs, channels_first, stacked_numbers
 from policies.learned.words import Vocabulary
 from simeval.conventions import Conventions
 from simeval.episode import Episode
 from simeval.errors import ConfigError, unknown
 from simeval.reader import Run
+from simeval.settings import positive
 
 INTENDED = "policy/intended"
 """What a disturbed demonstrator meant to do; learned from in place of what it did, where it is recorded."""
@@ -49,15 +50,14 @@ class Demonstrations(EpisodeData[Decoded, Batch]):
         tasks: Sequence[str] | None = None,
         early: float | None = None,
     ):
+        check_recorded(runs, tasks)
         chosen = [episode for run in runs for episode in run if _usable(episode, tasks)]
         if not chosen:
             raise ConfigError(
                 f"there is no successful episode to learn from in {', '.join(str(run.path) for run in runs)}"
                 + (f" in the tasks {', '.join(tasks)}" if tasks else "")
             )
-        if early is not None and not early > 0:
-            raise ConfigError(f"early is a positive power, or null; received {early}")
-        self._early = early
+        self._early = None if early is None else positive("early", early)
         held = {e.id for e in chosen if held_out(e.id, validation)}
         super().__init__([e for e in chosen if e.id not in held], [e for e in chosen if e.id in held], seed, memory)
         if not self.training or (validation > 0 and not self.validation):

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 
 from learning.checkpoint import checked
-from learning.devices import device_named, threads_of_torch
+from learning.devices import device_named, memory_bytes, thread_count, threads_of_torch
 from policies.learned import checkpoint
 from policies.learned.behaviour_cloning import BehaviourCloning, Recipe
 from policies.learned.demonstrations import Demonstrations
 from policies.learned.policy import learned
-from simeval.errors import ConfigError
+from simeval.declared import check_declared
 from simeval.policy import Policy
 from simeval.reader import Run
-from simeval.settings import names, whole
+from simeval.settings import share, some_names, whole
 from simeval.training import Log, Trainer
 from simeval.types import WorldSpec
 
@@ -28,6 +28,8 @@ class PolicyTrainer(Trainer):
     share of episodes that are held out; ``memory_gib``: decoded episodes in memory at a time; ``threads`` of torch
     (default: as many as it takes); ``stored``: the type of the saved weights, float32 or float16.
     """
+
+    learns_policy = True
 
     def __init__(
         self,
@@ -48,18 +50,17 @@ class PolicyTrainer(Trainer):
         self._recipe = Recipe.of(recipe)
         self.steps = self._recipe.steps
         self._network = checkpoint.network_class(kind)
+        check_declared(self._network, settings, "settings.", apart=("features", "vocabulary"))
         self._settings = dict(settings)
-        self._observation = names("observation", observation)
+        self._observation = some_names("observation", observation)
         self._horizon = whole("horizon", horizon)
         self._execute = None if execute is None else whole("execute", execute)
-        self._tasks = None if tasks is None else names("tasks", tasks)
-        if not 0 <= validation < 1:
-            raise ConfigError(f"validation is a share of the episodes, 0 <= validation < 1; received {validation}")
-        self._validation = validation
+        self._tasks = None if tasks is None else some_names("tasks", tasks)
+        self._validation = share("validation", validation)
         self._early = early
-        self._memory = int(memory_gib * 2**30)
+        self._memory = memory_bytes(memory_gib)
         self._device = device_named(device)
-        self._threads = threads
+        self._threads = None if threads is None else thread_count(threads)
         self._stored = checked(stored)
 
     def train(

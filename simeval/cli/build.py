@@ -15,6 +15,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from simeval.axes import PerturbationAxis
 from simeval.cli.compose import options_of
 from simeval.conventions import read_conventions
+from simeval.declared import check_declared
 from simeval.errors import ConfigError, MissingPackageError, SimevalError, unknown
 from simeval.host import HostedPolicy, HostedWorld
 from simeval.host.target import locate, makes
@@ -23,7 +24,7 @@ from simeval.matching import Declaring, fit
 from simeval.policy import Policy
 from simeval.protocols import Study
 from simeval.reader import Run
-from simeval.settings import names, positive, whole
+from simeval.settings import names, plain_name, positive, whole
 from simeval.training import Trainer
 from simeval.types import canonical_json
 from simeval.world import World
@@ -39,6 +40,8 @@ _OF_A_WORLD = {
 """What a policy's configuration may take of a world's, and what to do where there is none."""
 _TRUSTED = "SIMEVAL_TRUSTED_PYTHON"
 """Environment variable: interpreters that a run folder may name, separated as in ``PATH``."""
+_HYDRAS_OWN = {"_args_", "_partial_"}
+"""Entries by which Hydra calls a class otherwise than with all of its settings by name."""
 _named_here: set[str] = set()
 """Interpreters that this process was told to use by its own configuration."""
 
@@ -83,7 +86,7 @@ def _by_name(config: DictConfig, single: str, several: str) -> dict[str, DictCon
         return dict(many.items())
     if one is None:
         raise ConfigError(f"no {single} is configured; choose one with {single}=<name>")
-    return {str(one.get("name") or single): one}
+    return {plain_name(f"{single}.name", one.name) if "name" in one else single: one}
 
 
 def _items(entries: Any) -> Iterable[tuple[str, Any]]:
@@ -338,7 +341,7 @@ def build_study(config: DictConfig) -> Study:
         )
     if arguments.get("axes") is not None:
         arguments["axes"] = perturbation_axes(arguments["axes"])
-    return _instantiate(arguments, "protocol", Study)
+    return _instantiate(arguments, "protocol", Study, "protocol.")
 
 
 def perturbation_axes(entry: Any, name: str = "") -> dict[str, Any]:
@@ -357,10 +360,13 @@ def perturbation_axes(entry: Any, name: str = "") -> dict[str, Any]:
     return found
 
 
-def build_trainer(entry: DictConfig) -> Trainer:
-    """A configured training."""
+def build_trainer(entry: DictConfig, section: str) -> Trainer:
+    """A configured training: ``policy`` or ``worldmodel`` is the ``section`` of its configuration."""
+    if not OmegaConf.is_dict(entry):
+        raise ConfigError(f"{section} is {entry!r}, where its settings belong; choose one by {section}=<name>")
     arguments = resolved(entry)
-    return _instantiate({k: v for k, v in arguments.items() if k != "name"}, "the training", Trainer)
+    plain_name(f"{section}.name", arguments.get("name"))
+    return _instantiate({k: v for k, v in arguments.items() if k != "name"}, "the training", Trainer, f"{section}.")
 
 
 def check_target(target: Any, kind: type, what: str) -> None:
@@ -376,10 +382,27 @@ def check_target(target: Any, kind: type, what: str) -> None:
         )
 
 
-def _instantiate(arguments: Any, what: str, kind: type) -> Any:
+def _check_arguments(value: Any, what: str, at: str) -> None:
+    """Raise ``ConfigError`` unless every class in a configuration takes the settings that it is given there."""
+    if isinstance(value, list):
+        for inner in value:
+            _check_arguments(inner, what, at)
+    if not isinstance(value, Mapping):
+        return
+    if "_target_" in value and not _HYDRAS_OWN & value.keys():
+        settings = {key: inner for key, inner in value.items() if not key.startswith("_")}
+        check_declared(locate(value["_target_"], what), settings, at)
+    if value.get("_recursive_", True):
+        for key, inner in value.items():
+            _check_arguments(inner, what, f"{at}{key}.")
+
+
+def _instantiate(arguments: Any, what: str, kind: type, at: str | None = None) -> Any:
+    """The ``kind`` that a configuration describes; ``at`` comes before the names of its settings in errors."""
     if not isinstance(arguments, Mapping) or "_target_" not in arguments:
         raise ConfigError(f"{what}: its configuration names no class (_target_); received {arguments!r}")
     check_target(arguments["_target_"], kind, what)
+    _check_arguments(arguments, what, f"{what}: " if at is None else at)
     try:
         built = instantiate(arguments, _convert_="all")
     except InstantiationException as error:

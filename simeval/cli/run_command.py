@@ -41,6 +41,7 @@ from simeval.policy import Policy
 from simeval.protocols import Setting
 from simeval.reader import Run
 from simeval.rollout import Engine
+from simeval.settings import place, plain_name, seed, truth, whole
 from simeval.store import IMAGES, RunStore
 from simeval.world import World
 
@@ -76,20 +77,14 @@ def _check(config: DictConfig) -> None:
     """Raise ``ConfigError`` for a setting of the run itself that makes no sense."""
     if config.record.images not in IMAGE_MODES:
         raise unknown("record.images", config.record.images, IMAGE_MODES)
-    for key in ("seed", "report.videos"):
-        value = OmegaConf.select(config, key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ConfigError(f"{key}={value}: expected a whole number, 0 or more")
+    seed("seed", config.seed)
+    whole("report.videos", config.report.videos, 0)
     for key in ("run.resume", "run.retry_errors", "record.signals"):
-        if not isinstance(OmegaConf.select(config, key), bool):
-            raise ConfigError(f"{key}={OmegaConf.select(config, key)}: expected true or false")
-    for key in ("run.dir", "run.name"):
-        value = OmegaConf.select(config, key)
-        if value is not None and (OmegaConf.is_config(value) or isinstance(value, bool) or not str(value).strip()):
-            raise ConfigError(f"{key}={value}: expected the name of a folder")
-    name = config.run.name
-    if name is not None and (not str(name) or "/" in str(name) or str(name).startswith(".")):
-        raise ConfigError(f"run.name={name}: a name without slashes; say where the run goes by run.dir")
+        truth(key, OmegaConf.select(config, key))
+    if config.run.dir is not None:
+        place("run.dir", config.run.dir)
+    if config.run.name is not None:
+        plain_name("run.name", config.run.name)
 
 
 def _configuration(overrides: Sequence[str], config_dir: str | None) -> DictConfig:

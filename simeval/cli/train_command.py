@@ -18,6 +18,7 @@ from simeval.errors import ConfigError, MissingPackageError
 from simeval.evaluation import evaluate
 from simeval.provenance import versions
 from simeval.reader import Run
+from simeval.settings import place, seed, text, truth, whole
 from simeval.training import Log, Trainer
 from simeval.world import World
 
@@ -29,9 +30,15 @@ _TOLD = 100
 def train_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
     """Train what the configuration names; returns the exit code."""
     config = compose_config("train", _grouped(overrides), config_dir)
+    _check(config)
     runs = _runs(config)
     learner = _learner(config)
-    trainer = build_trainer(learner)
+    trainer = build_trainer(learner, "policy" if config.get("worldmodel") is None else "worldmodel")
+    if config.judge.episodes and not trainer.learns_policy:
+        raise ConfigError(
+            f"judge.episodes={config.judge.episodes}: {learner.name} is no policy and has no episodes to be judged by; "
+            "leave it out, and hold the model against its World by protocol=fidelity"
+        )
     with ExitStack() as stack:
         world = stack.enter_context(_closing(_world(runs, config)))
         path = _folder(config)
@@ -42,6 +49,20 @@ def train_command(overrides: Sequence[str], config_dir: str | None = None) -> in
         trainer.train(runs, path, world.spec, log, resume=config.resume, judge=judge)
     print(f"checkpoint: {path}")
     return 0
+
+
+def _check(config: DictConfig) -> None:
+    """Raise ``ConfigError`` for a setting of the training itself that makes no sense."""
+    whole("judge.episodes", config.judge.episodes, 0)
+    whole("judge.num_slots", config.judge.num_slots)
+    seed("judge.seed", config.judge.seed)
+    truth("resume", config.resume)
+    if config.log.tensorboard is not None:
+        truth("log.tensorboard", config.log.tensorboard)
+    if config.log.wandb is not None:
+        text("log.wandb", config.log.wandb)
+    if config.dir is not None:
+        place("dir", config.dir)
 
 
 def _grouped(overrides: Sequence[str]) -> list[str]:
@@ -103,8 +124,6 @@ def _judge(trainer: Trainer, world: World, config: DictConfig) -> Callable[[Path
 
     def judge(folder: Path) -> Mapping[str, float]:
         policy = trainer.policy(folder)
-        if policy is None:
-            return {}
         episodes = evaluate(world, policy, episodes=config.judge.episodes, tasks=tasks, seed=config.judge.seed)
         done = [episode for episode in episodes if episode.status == "done"]
         rates: dict[str, list[bool]] = {}

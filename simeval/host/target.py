@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from simeval.declared import check_declared
 from simeval.errors import ConfigError, MissingPackageError, SimevalError
 
 _HYDRAS_OWN = ("_convert_", "_recursive_")
@@ -20,8 +21,10 @@ def build(config: Any, kind: type, what: str) -> Any:
         raise ConfigError(
             f"{what}: _target_ {target} is no {kind.__name__}; name a subclass of simeval.{kind.__name__}"
         )
+    settings = {key: value for key, value in config.items() if _is_argument(key, what)}
+    check_declared(found, settings, f"{what}: ")
     try:
-        built = found(**{key: _value(value, kind, what) for key, value in config.items() if _is_argument(key, what)})
+        built = found(**{key: _value(value, kind, what) for key, value in settings.items()})
     except SimevalError:
         raise
     except ModuleNotFoundError as error:
