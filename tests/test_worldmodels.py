@@ -13,7 +13,9 @@ from simeval.evaluation import evaluate
 from simeval.noise import Key, StepKey
 from simeval.reader import Run
 from simeval.testing import ToyExpert, ToySimulator, assert_conforms, check_world
+from worldmodels.ensemble import Ensemble
 from worldmodels.trainer import WorldModelTrainer
+from worldmodels.transitions import TransitionData
 from worldmodels.world import LearnedWorld
 
 torch.set_num_threads(1)  # tests run side by side
@@ -119,10 +121,36 @@ def test_what_is_left_of_a_damaged_training_is_refused(run: Run, tmp_path: Path)
 )
 def test_a_recipe_that_cannot_be_followed_is_refused_by_name(setting: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=f"recipe.{next(iter(setting))}"):
-        WorldModelTrainer("ensemble", {}, "state", {**RECIPE, **setting})
+        WorldModelTrainer("ensemble", {"members": 2, "width": 8}, "state", {**RECIPE, **setting})
 
 
 @pytest.mark.parametrize("truncate", [2.5, True, 0, "never"])
 def test_an_episode_is_cut_after_whole_steps_alone(trained: tuple[Path, dict[str, float]], truncate: object) -> None:
     with pytest.raises(ConfigError, match="truncate"):
         LearnedWorld(trained[0], truncate=truncate)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 7])
+def test_validation_is_a_number_whatever_the_batch_size(run: Run, tmp_path: Path, batch_size: int) -> None:
+    recipe, told = {**RECIPE, "steps": 1, "batch_size": batch_size}, {}
+    trainer = WorldModelTrainer(
+        "ensemble", {"members": 5, "width": 8}, "state", recipe, validation=0.4, device="cpu", threads=1
+    )
+    trainer.train([run], tmp_path, ToySimulator(1).spec, lambda step, values: told.update(values))
+    assert np.isfinite(list(told.values())).all()
+
+
+def test_members_that_are_given_no_rows_leave_the_loss_to_the_others(run: Run) -> None:
+    data = TransitionData([run], ["state"], ToySimulator(1).spec, validation=0.4, seed=0, memory=1 << 30)
+    network = Ensemble(data.interface, members=5, width=8)
+    network.fit(data.all())
+    assert torch.isfinite(network.loss(data.all().at([0, 1])))
+
+
+def test_a_task_that_was_not_recorded_is_named_with_those_that_were(run: Run, tmp_path: Path) -> None:
+    trainer = WorldModelTrainer(
+        "ensemble", {"members": 2, "width": 8}, "state", RECIPE, tasks=["foo"], device="cpu", threads=1
+    )
+    with pytest.raises(ConfigError, match=r"unknown task of .* 'foo'; available: push-left"):
+        trainer.train([run], tmp_path / "new", ToySimulator(1).spec, lambda step, values: None)
+    assert not (tmp_path / "new").exists()

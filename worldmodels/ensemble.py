@@ -91,8 +91,9 @@ class Ensemble(WorldModel):
         after = self._known(batch.following, batch.action, batch.task)
         reward = self.reward_statistics(batch.reward[:, None])[:, 0]
         total = known.new_zeros(())
-        for member in range(members):
-            rows = slice(member * len(known) // members, (member + 1) * len(known) // members)
+        parts = [slice(m * len(known) // members, (m + 1) * len(known) // members) for m in range(members)]
+        taught = [(member, rows) for member, rows in enumerate(parts) if rows.start < rows.stop]
+        for member, rows in taught:
             mean, log_variance = self._change(member, known[rows])
             error = (target[rows] - mean).square()
             likelihood = self.moving * (error * torch.exp(-log_variance) + log_variance)
@@ -101,7 +102,7 @@ class Ensemble(WorldModel):
             total = total + (said[:, 0] - reward[rows]).square().mean()
             for column, truth in ((1, batch.success), (2, batch.terminated)):
                 total = total + functional.binary_cross_entropy_with_logits(said[:, column], truth[rows].float())
-        return total / members + 0.01 * (self.most - self.least).mean()
+        return total / len(taught) + 0.01 * (self.most - self.least).mean()
 
     def encode(self, seen: Mapping[str, torch.Tensor], task: torch.Tensor, draws: torch.Tensor) -> State:
         """See ``WorldModel.encode``."""

@@ -49,7 +49,7 @@ class EnsembleTraining(Training[WorldModel, Recipe, Transitions]):
         """The loss, and the error of a step without noise against that of standing still."""
         network = self.average.eval()
         loss, error, still, count = 0.0, 0.0, 0.0, 0
-        for batch in self.data.validation_batches(self.recipe.batch_size):
+        for batch in self.data.validation_batches(self.recipe.batch_size * self._members):
             rows = batch.to(self._device)
             state = network.encode({NUMBERS: rows.numbers}, rows.task, torch.zeros(len(rows), 1, device=self._device))
             noise = torch.zeros(len(rows), network.step_draws, device=self._device)
