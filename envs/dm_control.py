@@ -104,11 +104,16 @@ class DmControl(RenderedWorld):
         self.check_task(task)
         return self._horizons[task]
 
+    def check_start(self, start: Start) -> None:
+        """See ``World.check_start``."""
+        self.check_task(start.task)
+        if start.seed is None or not 0 <= start.seed < 2**32:
+            raise ConfigError(f"a start of dm_control needs a seed in 0..2**32 - 1; received {start.seed}")
+
     def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.reset``."""
         for start in starts:
-            if start.seed is None or not 0 <= start.seed < 2**32:
-                raise ConfigError(f"a start of dm_control needs a seed in 0..2**32 - 1; received {start.seed}")
+            self.check_start(start)
         return super().reset(slots, starts, keys)
 
     def _simulator_of(self, task: str) -> "_DmControlSimulator":

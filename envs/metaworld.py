@@ -146,12 +146,17 @@ class MetaWorld(RenderedWorld):
         self.check_task(task)
         return HORIZON
 
+    def check_start(self, start: Start) -> None:
+        """See ``World.check_start``."""
+        self.check_task(start.task)
+        if start.seed is None or not 0 <= start.seed < 2**32:
+            raise ConfigError(f"a Meta-World start needs a seed in 0..2**32 - 1; received {start.seed}")
+        changes_of(self.name, self.perturbation_axes, start.perturbations)
+
     def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.reset``."""
         for start in starts:
-            if start.seed is None or not 0 <= start.seed < 2**32:
-                raise ConfigError(f"a Meta-World start needs a seed in 0..2**32 - 1; received {start.seed}")
-            changes_of(self.name, self.perturbation_axes, start.perturbations)
+            self.check_start(start)
         return super().reset(slots, starts, keys)
 
     def objection(self, start: Start) -> str | None:

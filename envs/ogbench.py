@@ -124,11 +124,16 @@ class OGBench(RenderedWorld):
         assert self._spec.max_episode_steps is not None
         return self._spec.max_episode_steps
 
+    def check_start(self, start: Start) -> None:
+        """See ``World.check_start``."""
+        self.check_task(start.task)
+        if start.seed is None or start.seed < 0:
+            raise ConfigError(f"a start of OGBench needs a seed of 0 or more; received {start.seed}")
+
     def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.reset``."""
         for start in starts:
-            if start.seed is None or start.seed < 0:
-                raise ConfigError(f"a start of OGBench needs a seed of 0 or more; received {start.seed}")
+            self.check_start(start)
         return super().reset(slots, starts, keys)
 
     def _simulator_of(self, task: str) -> "_OGBenchSimulator":

@@ -191,14 +191,17 @@ class Robosuite(SimulatorWorld):
         self.check_task(task)
         return self._horizon
 
+    def check_start(self, start: Start) -> None:
+        """See ``World.check_start``."""
+        self.check_task(start.task)
+        if start.seed is None:
+            raise ConfigError(f"a robosuite episode is drawn by a seed; received {start}; use World.start(task, seed)")
+        changes_of(self.name, self.perturbation_axes, start.perturbations)
+
     def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.reset``."""
         for start in starts:
-            if start.seed is None:
-                raise ConfigError(
-                    f"a robosuite episode is drawn by a seed; received {start}; use World.start(task, seed)"
-                )
-            changes_of(self.name, self.perturbation_axes, start.perturbations)
+            self.check_start(start)
         return super().reset(slots, starts, keys)
 
     def objection(self, start: Start) -> str | None:

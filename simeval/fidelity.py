@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from simeval.episode import Episode
-from simeval.errors import ConfigError, unknown
+from simeval.errors import ConfigError, SimevalError, unknown
 from simeval.noise import Key, StepKey
 from simeval.policy import Memory, Policy, PolicyStep
 from simeval.protocols import Design, Setting, Starts, check_whole
@@ -19,6 +19,9 @@ from simeval.schedule import Protocol, parallel_iter
 from simeval.settings import truth
 from simeval.types import Observation, Rollout
 from simeval.versions import RECORDED, SHUFFLED, STILL, VERSIONS, player
+
+_TRIED = 64
+"""Starts of each task that every World is asked about beforehand."""
 
 
 class Player(Policy):
@@ -74,7 +77,7 @@ class Fidelity(Design):
         return truth, [name for name in names if name != truth]
 
     def check(self, setting: Setting) -> None:
-        """See ``Design.check``: models know the actions of the World, and every policy acts in all."""
+        """See ``Design.check``: models know the actions and the starts of the World, all policies act in all."""
         truth, models = self.sides(setting)
         world = setting.worlds[truth]
         for name in models:
@@ -88,6 +91,21 @@ class Fidelity(Design):
                     f"policies act in all worlds of a fidelity study; in {truth!r}: "
                     f"{', '.join(setting.policies[truth])}; in {name!r}: {', '.join(setting.policies[name])}"
                 )
+        origin = setting.worlds[models[0]]
+        starts = [
+            start
+            for task in self._tasks(setting)
+            for start in origin.starts(task, min(self.episodes + self.imagined, _TRIED), setting.seed)
+        ]
+        for name in (truth, *models[1:]):
+            for start in starts:
+                try:
+                    setting.worlds[name].check_start(start)
+                except SimevalError as error:
+                    raise ConfigError(
+                        f"episodes cannot begin in world {name!r} where they do in {models[0]!r} ({error}); here "
+                        f"protocol.truth={truth} is the World, and {', '.join(models)} are held to be models of it"
+                    ) from None
 
     def policies(self, setting: Setting) -> Mapping[str, Mapping[str, Policy]]:
         """See ``Study.policies``: those that do again what was done."""

@@ -65,6 +65,13 @@ class World(ABC):
     def horizon(self, task: str) -> int:
         """The usual cap on the length of an episode of ``task``, in control steps."""
 
+    def check_start(self, start: Start) -> None:
+        """Raise ``ConfigError`` or ``UnsupportedError`` unless ``start`` is one that this World has, without a reset.
+
+        The default asks for the task alone. Starts that the World itself gives always are.
+        """
+        self.check_task(start.task)
+
     def objection(self, start: Start) -> str | None:
         """Why an episode cannot fairly begin at ``start``; none where it can, which is all that the default says.
 

@@ -39,6 +39,10 @@ class Delegate(World):
         """See ``World.horizon``."""
         return self.world.horizon(task)
 
+    def check_start(self, start: Start) -> None:
+        """See ``World.check_start``."""
+        self.world.check_start(start)
+
     def objection(self, start: Start) -> str | None:
         """See ``World.objection``."""
         return self.world.objection(start)

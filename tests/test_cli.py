@@ -153,6 +153,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["world=gymnasium", "world.id=Ant-v5", "policy=vla"], "has no vla of its own (these have: tabletop)"),
         (["world=gymnasium", "world.id=Ant-v5", "policy=diffusion"], "no diffusion of its own (these have: metaworld)"),
         (["protocol=fidelity"], "a model is held against a World; only 'tabletop' is here"),
+        (["experiment=worldgym", "protocol.truth=modl"], "unknown world protocol.truth 'modl'; did you mean model"),
+        (
+            ["experiment=worldgym", "protocol.truth=model"],
+            "episodes cannot begin in world 'model' where they do in 'tabletop' (the start of task 'reach'",
+        ),
         (["world=blind", "policy=uniform"], "world.checkpoint must be given"),
         (["~run.dir"], "~run.dir drops nothing"),
         (["world"], "world"),

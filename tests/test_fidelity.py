@@ -25,7 +25,7 @@ from simeval.score import score
 from simeval.store import RunStore
 from simeval.tables import print_table
 from simeval.testing import ToyExpert, ToySimulator
-from simeval.types import Array, TimeStep
+from simeval.types import Array, Start, TimeStep
 from simeval.versions import version_of
 from simeval.world import World
 from simeval.wrappers import Delegate
@@ -201,3 +201,20 @@ def test_the_report_shows_rates_agreement_and_the_error_of_every_model(run: Run,
     assert "deaf: trusted for 0 steps" in opened.page.locator("#open-loop").inner_text()
     assert opened.complaints == []
     opened.page.context.close()
+
+
+class Few(Delegate):
+    """A copy that has the first starts of a task alone."""
+
+    def check_start(self, start: Start) -> None:
+        if start not in self.world.starts(start.task, 4, 0):
+            raise ConfigError("none of the four")
+
+
+def test_a_world_that_lacks_starts_of_its_model_is_named_before_anything_runs() -> None:
+    worlds: dict[str, World] = {"few": Few(ToySimulator(1)), "copy": ToySimulator(1)}
+    setting = Setting(worlds, {name: ["expert"] for name in worlds}, 0)
+    assert Fidelity(episodes=4, truth="few").size(setting)
+    told = r"cannot begin in world 'few' where they do in 'copy' \(none of the four\).*protocol.truth=few is the World"
+    with pytest.raises(ConfigError, match=told):
+        Fidelity(episodes=5, truth="few").size(setting)

@@ -126,20 +126,26 @@ class LearnedWorld(World):
         """See ``World.objection``."""
         return None if self._simulator is None else self._simulator.objection(start)
 
+    def check_start(self, start: Start) -> None:
+        """See ``World.check_start``: it is one of those that the checkpoint holds, or the simulator's."""
+        self.check_task(start.task)
+        for perturbation in start.perturbations:
+            raise UnsupportedError(f"world {self.name!r} has no perturbation axis {perturbation.axis!r}")
+        if self._simulator is not None:
+            self._simulator.check_start(start)
+        elif start not in self._places:
+            raise ConfigError(
+                f"the start of task {start.task!r} with seed {start.seed} is none of the "
+                f"{len(self._places)} that this world model holds; take one that World.start gives, or name the "
+                "simulator to begin in (world.simulator)"
+            )
+
     @torch.no_grad()
     def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.reset``."""
         self.check_slots(slots)
         for start in starts:
-            self.check_task(start.task)
-            for perturbation in start.perturbations:
-                raise UnsupportedError(f"world {self.name!r} has no perturbation axis {perturbation.axis!r}")
-            if self._simulator is None and start not in self._places:
-                raise ConfigError(
-                    f"the start of task {start.task!r} with seed {start.seed} is none of the "
-                    f"{len(self._places)} that this world model holds; take one that World.start gives, or name the "
-                    "simulator to begin in (world.simulator)"
-                )
+            self.check_start(start)
         if self._simulator is None:
             places = [self._places[start] for start in starts]
             seen = {name: array[places] for name, array in self._beginnings.seen.items()}

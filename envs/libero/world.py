@@ -116,21 +116,25 @@ class Libero(SimulatorWorld):
         self.check_task(task)
         return self._cap
 
+    def check_start(self, start: Start) -> None:
+        """See ``World.check_start``."""
+        self.check_task(start.task)
+        if (start.index is None) == (start.seed is None):
+            raise ConfigError(
+                f"a LIBERO episode begins from a fixed state's index or from a seed; received {start}; "
+                "use World.starts(task, count, seed) or World.start(task, seed)"
+            )
+        changes_of(self.name, self.perturbation_axes, start.perturbations)
+        if start.index is not None and not 0 <= start.index < self._fixed_count(start.task):
+            raise ConfigError(
+                f"LIBERO task {start.task!r} has the fixed initial states 0..{self._fixed_count(start.task) - 1}; "
+                f"received index {start.index}"
+            )
+
     def reset(self, slots: Sequence[int], starts: Sequence[Start], keys: Sequence[StepKey]) -> TimeStep:
         """See ``World.reset``."""
         for start in starts:
-            if (start.index is None) == (start.seed is None):
-                raise ConfigError(
-                    f"a LIBERO episode begins from a fixed state's index or from a seed; received {start}; "
-                    "use World.starts(task, count, seed) or World.start(task, seed)"
-                )
-            self.check_task(start.task)
-            changes_of(self.name, self.perturbation_axes, start.perturbations)
-            if start.index is not None and not 0 <= start.index < self._fixed_count(start.task):
-                raise ConfigError(
-                    f"LIBERO task {start.task!r} has the fixed initial states 0..{self._fixed_count(start.task) - 1}; "
-                    f"received index {start.index}"
-                )
+            self.check_start(start)
         return super().reset(slots, starts, keys)
 
     def objection(self, start: Start) -> str | None:

@@ -123,6 +123,10 @@ class HostedWorld(World):
         self.check_task(task)
         return self._ask_any("horizon", {"task": task})
 
+    def check_start(self, start: Start) -> None:
+        """See ``World.check_start``."""
+        self._ask_any("check_start", {"start": start.to_json()})
+
     def objection(self, start: Start) -> str | None:
         """See ``World.objection``."""
         self.check_task(start.task)

@@ -47,6 +47,9 @@ class WorldService:
             case "starts":
                 drawn = world.starts(arguments["task"], arguments["count"], arguments["seed"])
                 return [start.to_json() for start in drawn], {}
+            case "check_start":
+                world.check_start(Start.from_json(arguments["start"]))
+                return None, {}
             case "objection":
                 return world.objection(Start.from_json(arguments["start"])), {}
             case "horizon":
