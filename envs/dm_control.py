@@ -18,7 +18,7 @@ from envs.rendering import RenderedWorld, RendererPool
 from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, UnsupportedError, unknown
 from simeval.noise import StepKey
-from simeval.settings import image_side, names, whole
+from simeval.settings import image_side, names, slot_count
 from simeval.simulator import SimulatorStep
 from simeval.types import Start, TimeStep
 
@@ -59,7 +59,7 @@ class DmControl(RenderedWorld):
         name: str = "dm_control",
     ):
         self._suite = _package()
-        whole("num_slots", num_slots)
+        slot_count(num_slots)
         tasks = _selection(task, [f"{domain}-{name}" for domain, name in self._suite.ALL_TASKS])
         self.renderers = RendererPool(render_profile, 2 * num_slots)
         self._views = views = Views(names("cameras", cameras), image_side(image_size), self.renderers)

@@ -22,7 +22,7 @@ from envs.rendering import RenderedWorld, RendererPool
 from simeval.conventions import Conventions
 from simeval.errors import ConfigError, UnsupportedError
 from simeval.noise import StepKey
-from simeval.settings import image_side, names, positive, truth, whole
+from simeval.settings import image_side, names, positive, slot_count, truth
 from simeval.types import Start, TimeStep
 
 _DEFAULT_HORIZON = 1000
@@ -69,7 +69,7 @@ class GymnasiumWorld(RenderedWorld):
         name: str = "gymnasium",
     ):
         ids = names("id", id)
-        whole("num_slots", num_slots)
+        slot_count(num_slots)
         if kwargs is not None and not isinstance(kwargs, Mapping):
             raise ConfigError(f"kwargs are named arguments of gymnasium.make; received {kwargs!r}")
         if not ids or len(set(ids)) != len(ids):

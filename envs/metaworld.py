@@ -24,7 +24,7 @@ from envs.rendering import RenderedWorld, RendererPool
 from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import Key, StepKey
-from simeval.settings import image_side, names, whole
+from simeval.settings import image_side, names, slot_count
 from simeval.simulator import SimulatorStep
 from simeval.types import Start, TimeStep
 
@@ -91,7 +91,7 @@ class MetaWorld(RenderedWorld):
     ):
         log_mujoco_warnings()
         self._package = _package()
-        whole("num_slots", num_slots)
+        slot_count(num_slots)
         self.cameras = names("cameras", cameras)
         self._image_size = image_size = image_side(image_size)
         for camera in self.cameras:

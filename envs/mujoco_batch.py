@@ -18,7 +18,7 @@ from envs.mujoco_log import log_mujoco_warnings
 from envs.perturbed import Change, changes_of
 from simeval.errors import ConfigError, SnapshotError
 from simeval.noise import StepKey
-from simeval.settings import whole
+from simeval.settings import slot_count, whole
 from simeval.types import Perturbation, Snapshot, Start, TimeStep
 from simeval.world import World
 
@@ -48,7 +48,7 @@ class MujocoBatch(World):
         fields: Sequence[tuple[Any, ...]],
         threads: int | None = None,
     ):
-        whole("num_slots", num_slots)
+        slot_count(num_slots)
         if threads is not None:
             whole("threads", threads)
         if not model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_AUTORESET:

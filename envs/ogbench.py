@@ -19,7 +19,7 @@ from envs.rendering import RenderedWorld, RendererPool
 from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import StepKey
-from simeval.settings import image_side, names, whole
+from simeval.settings import image_side, names, slot_count
 from simeval.simulator import SimulatorStep
 from simeval.types import Start, TimeStep
 
@@ -69,7 +69,7 @@ class OGBench(RenderedWorld):
         if env not in ENVIRONMENTS:
             raise unknown("OGBench environment", env, ENVIRONMENTS)
         self._spec = _registered(f"{env}-v0")
-        whole("num_slots", num_slots)
+        slot_count(num_slots)
         known = [f"{env}-task{number}" for number in range(1, TASKS + 1)]
         tasks = tuple(known) if task == "all" else names("task", task)
         for chosen in tasks:

@@ -22,7 +22,7 @@ from envs.robosuite_speed import compile_once, quicken
 from simeval.conventions import Conventions
 from simeval.errors import ConfigError, MissingPackageError, unknown
 from simeval.noise import Key, StepKey
-from simeval.settings import image_side, names, truth, whole
+from simeval.settings import image_side, names, slot_count, truth, whole
 from simeval.simulator import Simulator, SimulatorStep, SimulatorWorld
 from simeval.types import Start, TimeStep
 
@@ -129,7 +129,7 @@ class Robosuite(SimulatorWorld):
             whole("model_seed", model_seed, least=0),
             controller,
         )
-        whole("num_slots", num_slots)
+        slot_count(num_slots)
         for each in tasks:
             if each not in suite.ALL_ENVIRONMENTS:
                 raise unknown("robosuite task", each, sorted(suite.ALL_ENVIRONMENTS))

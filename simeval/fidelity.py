@@ -148,7 +148,7 @@ class Fidelity(Design):
 
     def _chains(self, setting: Setting) -> Iterator[Protocol]:
         truth, models = self.sides(setting)
-        starts = Starts(setting, self.episodes + self.imagined)
+        starts = Starts(setting)
         for index in range(self.episodes + self.imagined):
             for task in self._tasks(setting):
                 for policy in setting.policies[truth]:

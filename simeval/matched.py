@@ -15,7 +15,7 @@ from simeval.axes import PerturbationAxis
 from simeval.errors import ConfigError, UnsupportedError, unknown
 from simeval.noise import Key
 from simeval.perturbation import effect_of, split
-from simeval.protocols import Design, Setting, Starts, check_whole
+from simeval.protocols import AT_ONCE, Design, Setting, Starts, check_whole
 from simeval.schedule import Drop, Protocol
 from simeval.settings import names, positive, truth
 from simeval.types import Perturbation, Rollout, Start
@@ -57,8 +57,8 @@ class Matched(Design):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("configurations", self.configurations, 1, "perturbations drawn of each axis and severity")
-        check_whole("replications", self.replications, 0, "0 runs none")
+        check_whole("configurations", self.configurations, 1, "perturbations drawn of each axis and severity", AT_ONCE)
+        check_whole("replications", self.replications, 0, "0 runs none", AT_ONCE)
         for name in ("combined", "pairs"):
             truth(f"protocol.{name}", getattr(self, name))
         if not self.axes:
@@ -149,9 +149,9 @@ class Matched(Design):
 
     def rounds(self, setting: Setting) -> Iterator[Sequence[Rollout | Drop]]:
         """What is asked together: one start, all policies and conditions."""
-        starts = Starts(setting, self.episodes)
+        starts = Starts(setting)
         for name, index, task in self.cells(setting):
-            start = starts.of(name, task, setting.seed)[index]
+            start = starts.at(name, task, setting.seed, index)
             drawn = [self._fair(setting, name, start, *draw) for draw in self._draws]
             asked: dict[str, Rollout | Drop] = {}
             for policy in setting.policies[name]:
@@ -199,7 +199,7 @@ class Matched(Design):
     def _cells(self, setting: Setting) -> Iterator[Cell]:
         """What an adaptive study allocates to: every severity and condition of each World, task and policy."""
         self.check(setting)
-        starts = Starts(setting, self.episodes)
+        starts = Starts(setting)
         fair = lru_cache(None)(partial(self._fair, setting))
         levels = sorted({level for level, _ in self._draws})
         for name, world in setting.worlds.items():
@@ -218,7 +218,7 @@ class Matched(Design):
                             """Start m, and all starts again with the next configuration: what its instance takes."""
                             number, index = divmod(m, self.episodes)
                             nominal = self.rollout(starts, name, policy, task, index, setting.seed)
-                            drawn = fair(name, starts.of(name, task, setting.seed)[index], level, number)
+                            drawn = fair(name, starts.at(name, task, setting.seed, index), level, number)
                             parts = dict.fromkeys((*((axis,) for axis in condition), condition))
                             return {nominal.id: nominal, **{k: v for p in parts for k, v in drawn.asked(nominal, p)}}
 

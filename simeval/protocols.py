@@ -17,6 +17,13 @@ from simeval.settings import names, truth
 from simeval.types import Perturbation, Rollout, Start
 from simeval.world import World
 
+AT_ONCE = 10_000
+"""The most of what is asked of one start together: draws, configurations, replications."""
+_LONGEST = 1_000_000
+"""Steps of the longest episode; one is kept in memory until it ends."""
+_FIRST = 64
+"""Starts that are drawn at first; then as many again as there are."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -72,7 +79,7 @@ class Design(Study):
         if self.tasks is not None and not self.tasks:
             raise ConfigError("protocol.tasks=[]: a study needs at least one task; null means all of the world's")
         if self.horizon is not None:
-            check_whole("horizon", self.horizon, 1, "an episode needs at least one step")
+            check_whole("horizon", self.horizon, 1, "an episode needs at least one step", _LONGEST)
 
     def protocol(self, setting: Setting) -> Protocol:
         """See ``Study.protocol``; returns the episodes."""
@@ -108,7 +115,7 @@ class Design(Study):
         horizon = world.horizon(task) if self.horizon is None else self.horizon
         every = self.snapshot_every
         return Rollout(
-            start=starts.of(name, task, seed)[index],
+            start=starts.at(name, task, seed, index),
             seed=Key(seed).integer("noise", task, index) >> 32,
             horizon=horizon,
             world=name,
@@ -144,7 +151,7 @@ class MonteCarlo(Design):
 
     def rounds(self, setting: Setting) -> Iterator[Sequence[Rollout | Drop]]:
         """What is asked together: here, one rollout each."""
-        starts = Starts(setting, self.episodes)
+        starts = Starts(setting)
         for name, index, task in self.cells(setting):
             for number, policy in enumerate(setting.policies[name]):
                 seed = Key(setting.seed).integer("monte_carlo", number) if number else setting.seed
@@ -170,7 +177,7 @@ class Paired(MonteCarlo):
 
     def rounds(self, setting: Setting) -> Iterator[Sequence[Rollout | Drop]]:
         """What is asked together: one start, all policies."""
-        starts = Starts(setting, self.episodes)
+        starts = Starts(setting)
         for name, index, task in self.cells(setting):
             yield [
                 self._perturbed(self.rollout(starts, name, policy, task, index, setting.seed))
@@ -189,19 +196,18 @@ class Paired(MonteCarlo):
 
 
 class Starts:
-    """The starts of each World, task and seed, drawn once."""
+    """The starts of each World, task and seed, drawn as far as they are asked for."""
 
-    def __init__(self, setting: Setting, count: int):
+    def __init__(self, setting: Setting):
         self.setting = setting
-        self._count = count
         self._starts: dict[tuple[str, str, int], list[Start]] = {}
 
-    def of(self, name: str, task: str, seed: int) -> list[Start]:
-        """The starts of one World and task."""
+    def at(self, name: str, task: str, seed: int, index: int) -> Start:
+        """Start ``index`` of one World and task."""
         key = (name, task, seed)
-        if key not in self._starts:
-            self._starts[key] = self.setting.worlds[name].starts(task, self._count, seed)
-        return self._starts[key]
+        if index >= len(self._starts.get(key, ())):  # a longer list begins with the shorter one
+            self._starts[key] = self.setting.worlds[name].starts(task, max(_FIRST, 2 * index), seed)
+        return self._starts[key][index]
 
 
 def _perturbation(data: Any) -> Perturbation:
@@ -213,7 +219,9 @@ def _perturbation(data: Any) -> Perturbation:
         ) from None
 
 
-def check_whole(name: str, value: object, least: int, meaning: str) -> None:
-    """Raise ``ConfigError`` unless a protocol's setting is a whole number of at least ``least``."""
+def check_whole(name: str, value: object, least: int, meaning: str, most: int | None = None) -> None:
+    """Raise ``ConfigError`` unless a protocol's setting is a whole number of at least ``least``, at most ``most``."""
+    if most is not None and isinstance(value, int) and value > most:
+        raise ConfigError(f"protocol.{name}={value}: expected a whole number of at most {most}")
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"protocol.{name}={value}: expected a whole number of at least {least} ({meaning})")

@@ -16,7 +16,7 @@ from simeval.errors import ConfigError, UnsupportedError, unknown
 from simeval.noise import Key
 from simeval.perturbation import effect_of
 from simeval.perturbation.injection import Gripper, shifts, turns
-from simeval.protocols import Design, Setting, Starts, check_whole
+from simeval.protocols import AT_ONCE, Design, Setting, Starts, check_whole
 from simeval.schedule import Drop, Protocol, parallel_iter
 from simeval.settings import names
 from simeval.types import Perturbation, Rollout, WorldSpec
@@ -91,7 +91,7 @@ class Recovery(Design):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("draws", self.draws, 1, "times at which each fault is injected")
+        check_whole("draws", self.draws, 1, "times at which each fault is injected", AT_ONCE)
         chosen = names("protocol.injections", INJECTIONS if self.injections is None else self.injections)
         for name in chosen:
             if name not in INJECTIONS:
@@ -132,7 +132,7 @@ class Recovery(Design):
 
     def protocol(self, setting: Setting) -> Protocol:
         """See ``Study.protocol``; returns the episodes."""
-        starts = Starts(setting, self.episodes)
+        starts = Starts(setting)
         runs = yield from parallel_iter(
             self._faulty(self.rollout(starts, name, policy, task, index, setting.seed), setting)
             for name, index, task in self.cells(setting)

@@ -11,6 +11,7 @@ import numpy as np
 from simeval.errors import ConfigError
 
 _LARGEST_SIDE = 8192
+_MOST_SLOTS = 65536
 
 
 def names(setting: str, received: str | Iterable[str]) -> tuple[str, ...]:
@@ -58,6 +59,11 @@ def whole(setting: str, received: int, least: int = 1, most: int | None = None) 
         meant = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise ConfigError(f"{setting} is a whole number {meant}; received {received!r}")
     return int(received)
+
+
+def slot_count(received: int) -> int:
+    """The setting ``num_slots``, so many that lists of them can be had."""
+    return whole("num_slots", received, 1, _MOST_SLOTS)
 
 
 def seed(setting: str, received: int) -> int:

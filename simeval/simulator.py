@@ -11,7 +11,7 @@ import numpy as np
 
 from simeval.errors import SnapshotError, UnsupportedError
 from simeval.noise import StepKey
-from simeval.settings import whole
+from simeval.settings import slot_count, whole
 from simeval.types import Snapshot, Start, TimeStep
 from simeval.world import World
 
@@ -86,7 +86,7 @@ class SimulatorWorld(World):
         max_simulators: int | None = None,
     ):
         self.name = name
-        self.num_slots = whole("num_slots", num_slots)
+        self.num_slots = slot_count(num_slots)
         self.tasks = tasks
         self.observation_space = observation_space
         self.action_space = action_space

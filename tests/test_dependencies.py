@@ -22,7 +22,7 @@ PACKAGES = {
 
 LAYERS = {
     # layer of simeval: its modules                                        layers it may import beside itself
-    "data": ("errors noise codec conventions types settings versions", ""),
+    "data": ("errors declared noise codec conventions types settings versions", ""),
     "numbers": ("metrics stats latency interaction agreement", "data"),
     "contract": ("world wrappers simulator policy matching perturbation axes", "data"),
     "trace": (

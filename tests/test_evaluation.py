@@ -1,5 +1,6 @@
 """The one-call way: paired, recorded, gone on with."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ from simeval import PolicyStep, Run, evaluate
 from simeval.cli import main
 from simeval.compare import compare
 from simeval.errors import ConfigError, TraceError
+from simeval.protocols import MonteCarlo, Setting
 from simeval.score import score
 from simeval.testing import ToyExpert, ToyGaussian, ToySimulator, toy_policies
+from simeval.types import Start
 
 
 def test_policies_are_evaluated_on_the_same_starts_and_noise() -> None:
@@ -103,3 +106,13 @@ def test_the_command_line_reads_such_a_run(
     assert main(["report", path, "--videos", "1"]) == 0
     assert "does not say how its World is built" in capsys.readouterr().out
     assert main(["export", path, "--to", "minari", "--output", "toy/run-v0"]) == 0
+
+
+def test_starts_are_drawn_as_far_as_they_are_asked_for_and_no_further() -> None:
+    world = ToySimulator(1)
+    setting = Setting({"toy": world}, {"toy": ["expert"]}, 0)
+
+    def begun(episodes: int) -> list[Start]:
+        return [rollout.start for (rollout,) in islice(MonteCarlo(episodes, world.tasks[:1]).rounds(setting), 200)]
+
+    assert begun(10**12) == begun(200) == world.starts(world.tasks[0], 200, 0)

@@ -12,7 +12,7 @@ from learning.checkpoint import content_hash
 from learning.devices import device_named, thread_count
 from simeval.errors import ConfigError, UnsupportedError
 from simeval.noise import Key, StepKey, standard_normal, uniform
-from simeval.settings import finite, whole
+from simeval.settings import finite, slot_count, whole
 from simeval.types import Array, Snapshot, Start, TimeStep
 from simeval.world import World
 from worldmodels.checkpoint import CHECKPOINTS, load_beginnings
@@ -57,7 +57,7 @@ class LearnedWorld(World):
         self._device = device_named(device)
         self._model: WorldModel = CHECKPOINTS.load(folder).to(self._device)
         self._beginnings = load_beginnings(folder, self._model.interface)
-        self.num_slots = whole("num_slots", num_slots)
+        self.num_slots = slot_count(num_slots)
         self._batch_size = whole("batch_size", batch_size)
         self._threads = thread_count(threads)
         self._trusted = self._model.trusted

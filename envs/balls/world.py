@@ -11,7 +11,7 @@ from envs.gravities import Gravities
 from simeval.conventions import Conventions
 from simeval.errors import ConfigError, SnapshotError, UnsupportedError, unknown
 from simeval.noise import Key, StepKey
-from simeval.settings import image_side, names, whole
+from simeval.settings import image_side, names, slot_count, whole
 from simeval.types import Snapshot, Start, TimeStep
 from simeval.world import World
 
@@ -55,7 +55,7 @@ class Balls(World):
         image_size: int = 64,
         success_hold: int = 10,
     ):
-        self.num_slots = whole("num_slots", num_slots)
+        self.num_slots = slot_count(num_slots)
         self.success_hold = whole("success_hold", success_hold)
         self._balls = whole("balls", balls)
         if self._balls > MAX_BALLS:

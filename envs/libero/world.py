@@ -14,7 +14,7 @@ from envs.perturbed import AXES, Judge, changes_of
 from envs.rendering import RendererPool
 from simeval.errors import ConfigError, unknown
 from simeval.noise import StepKey
-from simeval.settings import image_side, names, whole
+from simeval.settings import image_side, names, slot_count
 from simeval.simulator import Simulator, SimulatorWorld
 from simeval.types import Start, TimeStep
 
@@ -78,7 +78,7 @@ class Libero(SimulatorWorld):
         self._judge = Judge(lambda each: LiberoSimulator(self._tasks[each], blind, self._renderers, self._film))
         poses = {key: ((7,), np.dtype(np.float64)) for key in (*(f"object_{item}" for item in objects), "eef")}
         low, high = chosen.bounds()
-        whole("num_slots", num_slots)
+        slot_count(num_slots)
         packages = " ".join(f"{package}={number}" for package, number in versions.items())
         dynamics = (
             f"libero/1 {packages} suite={suite} {chosen.describe()} cameras={shown} render_profile={render_profile}"

@@ -54,6 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"simeval: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
         return 2
+    except MemoryError:
+        if given.debug:
+            traceback.print_exc()
+        print("simeval: there is not memory enough for what was asked; ask for less at a time", file=sys.stderr)
+        return 2
     except _Terminated:
         print("simeval: terminated", file=sys.stderr)
         return 143

@@ -12,7 +12,7 @@ from simeval.host.description import assume, keys_to_plain
 from simeval.host.interpreter import Interpreter
 from simeval.host.process import Lost, WorkerProcess
 from simeval.noise import StepKey
-from simeval.settings import positive, whole
+from simeval.settings import positive, slot_count, whole
 from simeval.types import Array, Snapshot, Start, TimeStep
 from simeval.world import World
 
@@ -77,7 +77,7 @@ class HostedWorld(World):
         what = label or "hosted world"
         if "num_slots" not in config:
             raise ConfigError(f"{what}: a World in worker processes needs num_slots in its configuration")
-        self.num_slots = whole("num_slots", config["num_slots"])
+        self.num_slots = slot_count(config["num_slots"])
         count = min(whole("host.processes", processes), self.num_slots)
         self._what = what
         self._config = dict(config)

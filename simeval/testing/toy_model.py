@@ -9,7 +9,7 @@ import numpy as np
 
 from simeval.errors import UnsupportedError
 from simeval.noise import Key, StepKey, standard_normal
-from simeval.settings import names, whole
+from simeval.settings import names, slot_count
 from simeval.testing.toys import TOY_TASKS, ToySimulator, draw_toy, judge_toy, toy_layout, toy_spaces, toy_start
 from simeval.types import Array, Snapshot, Start, TimeStep
 from simeval.world import World
@@ -92,7 +92,7 @@ class ToyWorldModel(World):
     def __init__(
         self, num_slots: int = 4, cameras: str | Sequence[str] = (), image_size: int = 16, train_seed: int = 0
     ):
-        self.num_slots = whole("num_slots", num_slots)
+        self.num_slots = slot_count(num_slots)
         self.observation_space, self.action_space = toy_spaces(cameras, image_size)
         self._weights = _train(episodes=32, steps=60, seed=train_seed)
         self.dynamics = f"toy_model/1 weights={self._weights.digest()}"

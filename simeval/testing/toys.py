@@ -7,7 +7,7 @@ import numpy as np
 
 from simeval.errors import ConfigError, UnsupportedError
 from simeval.noise import Key, StepKey, standard_normal
-from simeval.settings import image_side, names, whole
+from simeval.settings import image_side, names, slot_count
 from simeval.types import Array, Snapshot, Start, TimeStep
 from simeval.world import World
 
@@ -108,7 +108,7 @@ class ToySimulator(World):
     perturbation_axes = frozenset({"initial_state.puck", "dynamics.puck_mass"})
 
     def __init__(self, num_slots: int = 4, cameras: str | Sequence[str] = (), image_size: int = 16, gust: float = 0.5):
-        self.num_slots = whole("num_slots", num_slots)
+        self.num_slots = slot_count(num_slots)
         self.observation_space, self.action_space = toy_spaces(cameras, image_size)
         self.dynamics = f"toy/1 gust={gust!r}"
         self.fingerprint = f"{self.dynamics} cameras={','.join(names('cameras', cameras))} image_size={image_size}"
