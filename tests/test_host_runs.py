@@ -68,7 +68,10 @@ def test_an_interpreter_that_only_a_run_folder_names_is_not_started(monkeypatch:
     python.write_text(f'#!/bin/sh\ntouch {marker}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     entry = OmegaConf.create(hosted(python=str(python), processes=2))
-    with pytest.raises(ConfigError, match=f"only the run folder says.*SIMEVAL_TRUSTED_PYTHON={python}"):
+    with pytest.raises(
+        ConfigError,
+        match=f"not built again.*only the run folder says.*any program.*set SIMEVAL_TRUSTED_PYTHON={python} in",
+    ):
         rebuild_world(entry)
     assert not marker.exists()
     monkeypatch.setenv("SIMEVAL_TRUSTED_PYTHON", f"/some/other:{python}")

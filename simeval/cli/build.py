@@ -222,8 +222,9 @@ def rebuild_world(entry: DictConfig, **changes: Any) -> World:
     trusted = {*_named_here, *_installed_pythons(), *os.environ.get(_TRUSTED, "").split(os.pathsep)}
     if _located(python) not in map(_located, trusted):
         raise ConfigError(
-            f"the run's world {entry.get('name', '')!r} was hosted in {python}, which only the run folder says; "
-            f"if that interpreter is yours, say so by the environment variable {_TRUSTED}={python}"
+            f"the run's world {entry.get('name', '')!r} is not built again: it was hosted in the interpreter {python}, "
+            "which only the run folder says, and a run folder received from somebody could name any program; "
+            f"where that one is yours, set {_TRUSTED}={python} in the environment and give the same command again"
         )
     return build_world(arguments, **changes)
 
