@@ -10,9 +10,10 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5f, h5g, h5s, h5z
+from h5py import h5a, h5d, h5f, h5g, h5s, h5t, h5z
 
 from simeval.errors import TraceError
+from simeval.heap import check_heaps
 from simeval.noise import NOISE_LAYOUT
 from simeval.shard import ALIGN, SCHEMA, aligned
 from simeval.tape import Frames, rows_of
@@ -36,6 +37,8 @@ class ShardArray:
 
     def read(self, begin: int, end: int) -> np.ndarray:
         """Rows ``begin:end``; ``TraceError`` where the file is damaged."""
+        if self.dtype.kind == "O":
+            check_heaps(self._path)
         try:
             if not 0 <= begin <= end <= self.shape[0]:
                 raise ValueError(f"rows {begin} to {end} of {self.shape[0]}")
@@ -227,7 +230,12 @@ def _datasets(file: h5f.FileID, prefix: str) -> Iterator[str]:
 def _told(path: Path, file: h5py.File, name: str) -> Any:
     """An attribute of the file; bytes as text."""
     try:
-        value = file.attrs.get(name)
+        if name not in file.attrs:
+            return None
+        kind = h5a.open(file.id, name.encode()).get_type()
+        if isinstance(kind, h5t.TypeStringID) and kind.is_variable_str():
+            check_heaps(path)
+        value = file.attrs[name]
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         raise TraceError(f"{path}: its {name} cannot be read ({error}); the file is damaged") from None
     return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -26,7 +26,7 @@ LAYERS = {
     "numbers": ("metrics stats latency interaction agreement", "data"),
     "contract": ("world wrappers simulator policy matching perturbation axes", "data"),
     "trace": (
-        "content tape episode index shard shard_reader shard_source trace reader provenance folder store video",
+        "content heap tape episode index shard shard_reader shard_source trace reader provenance folder store video",
         "data numbers",
     ),
     "scores": (
