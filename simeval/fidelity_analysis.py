@@ -12,7 +12,7 @@ from simeval.outcomes import COUNTED, Outcome
 from simeval.reader import Run
 from simeval.stats import Interval
 from simeval.versions import RECORDED, SHUFFLED, STILL, VERSIONS, player, version_of
-from simeval.wording import percent
+from simeval.wording import bounds_in_percent, p_value, percent, points, rounded
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -270,15 +270,15 @@ def fidelity_words(study: Mapping[str, Any]) -> str:
         rates = (
             "its rates do not differ, so that they rank nothing"
             if pearson is None
-            else f"its rates go with the truth by r = {pearson:.2f} (p = {found['p']:.2g}), MMRV {violation:.3f}, and "
-            f"are {_signed(gap)} points off on average"
+            else f"its rates go with the truth by r = {_number(pearson, 2)} (p = {p_value(found['p'])}), MMRV "
+            f"{_number(violation, 2)}, and are {points(gap, found['starts'])} points off on average"
         )
         said.append(f"Over {found['policies']} policies on {found['starts']} starts {rates}.")
     return " ".join(said)
 
 
-def _signed(value: float) -> str:
-    return f"{100 * value:+.1f}".replace("-", "−")
+def _number(value: float, places: int) -> str:
+    return rounded(value, places).replace("-", "−")
 
 
 def fidelity_tables(studies: Sequence[Mapping[str, Any]], run: str, confidence: float) -> "list[Table]":
@@ -328,7 +328,7 @@ def _rates(studies: Sequence[Mapping[str, Any]], run: str, confidence: float) ->
         cells += [_rate(study["policies"][number]["model"], study["policies"][number]["n"]) for study in studies]
         if imagined:
             own = row["combined"]
-            cells += [_rate(own, row["n"]), "–" if own is None else f"{own['worth']:.2f}"]
+            cells += [_rate(own, row["n"]), "–" if own is None else _number(own["worth"], 2)]
         table.add_row(escape(row["policy"]), *cells)
     return table
 
@@ -352,9 +352,9 @@ def _agreements(studies: Sequence[Mapping[str, Any]], run: str, confidence: floa
             if value is None or (name != "p" and value["estimate"] is None):
                 cells.append("–")
             elif name == "p":
-                cells.append(f"{value:.2g}")
+                cells.append(p_value(value))
             else:
-                cells.append(f"{value['estimate']:.3f}\n[dim]{_bounds(value, '.2f')}[/dim]".replace(" ", "\u00a0"))
+                cells.append(f"{_number(value['estimate'], 2)}\n[dim]{_bounds(value)}[/dim]".replace(" ", "\u00a0"))
         trusted = study["trusted"]
         table.add_row(escape(study["model"]), *cells, "–" if trusted is None else str(trusted["steps"]))
     return table
@@ -374,9 +374,9 @@ def _open_loop(study: Mapping[str, Any], run: str, confidence: float) -> "Table"
         table.add_column(name, justify="right")
     for number, step in enumerate(curves["steps"]):
         values = {name: curves["at"][name][number] for name in names}
-        cells = [f"{values[name]['estimate']:.3f}" for name in names]
+        cells = [_number(values[name]["estimate"], 2) for name in names]
         for place in (0, len(names) - 1):
-            cells[place] += f"\n[dim]{_bounds(values[names[place]], '.2f')}[/dim]".replace(" ", "\u00a0")
+            cells[place] += f"\n[dim]{_bounds(values[names[place]])}[/dim]".replace(" ", "\u00a0")
         table.add_row(str(step), *cells)
     return table
 
@@ -384,12 +384,10 @@ def _open_loop(study: Mapping[str, Any], run: str, confidence: float) -> "Table"
 def _rate(value: Mapping[str, Any] | None, n: int) -> str:
     if value is None:
         return "–"
-    low, high = value["interval"]
-    return f"{percent(value['estimate'], n)} [{100 * low:.0f}, {100 * high:.0f}]".replace("[", "\\[").replace(
-        " ", "\u00a0"
-    )
+    low, high = bounds_in_percent(value["interval"])
+    return f"{percent(value['estimate'], n)} \\[{low}, {high}]".replace(" ", "\u00a0")
 
 
-def _bounds(value: Mapping[str, Any], form: str) -> str:
-    low, high = (("−∞", "∞")[i] if end is None else format(end, form) for i, end in enumerate(value["interval"]))
+def _bounds(value: Mapping[str, Any]) -> str:
+    low, high = (("−∞", "∞")[i] if end is None else _number(end, 2) for i, end in enumerate(value["interval"]))
     return f"\\[{low}, {high}]"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simeval.matched_words import Study, by_itself
-from simeval.wording import p_value, percent, points
+from simeval.wording import bounds_in_percent, p_value, percent, points
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -147,7 +147,7 @@ def _add_combination(table: "Table", rows: Sequence[Mapping[str, Any] | None], a
 def _rate(row: Mapping[str, Any] | None) -> str:
     if not row or row["rate"] is None:
         return "–"
-    low, high = (f"{100 * bound:.0f}" for bound in row["interval"])
+    low, high = bounds_in_percent(row["interval"])
     return _whole(f"{percent(row['rate'], row['n'])} \\[{low}, {high}]")
 
 

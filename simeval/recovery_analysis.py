@@ -10,7 +10,7 @@ import numpy as np
 from simeval import interaction, stats
 from simeval.arms import FAULT
 from simeval.outcomes import COUNTED, DROPPED, Outcome
-from simeval.wording import percent, points
+from simeval.wording import bounds_in_percent, percent, points
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -143,5 +143,5 @@ def _told(rate: Mapping[str, Any], interval: bool = False) -> str:
         return "–"
     text = f"{percent(rate['rate'], 1)} {rate['count']}/{rate['n']}"
     if interval:
-        text += "\n[dim]\\[{:.0f}, {:.0f}][/dim]".format(*(100 * end for end in rate["interval"]))
+        text += "\n[dim]\\[{}, {}][/dim]".format(*bounds_in_percent(rate["interval"]))
     return text.replace(" ", "\u00a0")

@@ -10,7 +10,17 @@ from simeval.matched_tables import matched_comparison_table, matched_table
 from simeval.pairing import LEVEL
 from simeval.recovery_analysis import recovery_table
 from simeval.timing import timing_table
-from simeval.wording import difference, errors_in_words, groups, mean_return, p_value, parts, percent, undefined
+from simeval.wording import (
+    bounds_in_percent,
+    difference,
+    errors_in_words,
+    groups,
+    mean_return,
+    p_value,
+    parts,
+    percent,
+    undefined,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -150,7 +160,7 @@ def _cell(row: dict[str, Any] | None) -> _Lines:
     if row["measure"] == "success":
         if row["rate"] is None:
             return ["none counted", *errors]
-        interval = _brackets([f"{100 * bound:.0f}" for bound in row["wilson"]])
+        interval = _brackets(bounds_in_percent(row["wilson"]))
         return [_whole(percent(row["rate"], row["n"])), *interval, f"{row['successes']}/{row['n']}", *errors]
     if row["return"] is None:
         return ["none counted", *errors]

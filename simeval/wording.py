@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 from simeval.pairing import LEVEL
@@ -205,20 +206,46 @@ _FINE = 100
 """From so many episodes on, a decimal of a percentage is worth reading."""
 
 
+def rounded(value: float, places: int) -> str:
+    """``value`` to so many decimals; a half goes away from zero, as with ``toFixed`` in the report's JavaScript.
+
+    (Python's own formats round a half to the even digit: 32.5 would be 32 in the one and 33 in the other.)
+    """
+    return format(Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _DIGITS), "f")
+
+
+_DIGITS = Context(prec=400)
+"""As many as any float has before its point, and decimals."""
+
+
+def _significant(value: float) -> str:
+    """``value`` to four digits, rounded likewise."""
+    return format(Context(prec=4, rounding=ROUND_HALF_UP).create_decimal_from_float(value).normalize(), "f")
+
+
 def percent(rate: float, n: int) -> str:
     """A rate over ``n`` episodes as a percentage, with a decimal only where ``n`` is large: ``97.5 %``, ``97 %``."""
-    return f"{100 * rate:.{int(n >= _FINE)}f} %"
+    return f"{rounded(100 * rate, int(n >= _FINE))} %"
+
+
+def bounds_in_percent(interval: Sequence[float]) -> list[str]:
+    """The ends of an interval of a rate in whole percent, without the sign: ``57``, ``93``."""
+    return [rounded(100 * end, 0) for end in interval]
 
 
 def points(difference: float, n: int) -> str:
     """A difference of rates over ``n`` pairs in signed percentage points: ``+12.5``, ``+12``, ``0``."""
-    text = f"{100 * difference:+.{int(n >= _FINE)}f}"
-    return text.replace("-", "−") if float(text) else text[1:]
+    return _signed(rounded(100 * abs(difference), int(n >= _FINE)), difference)
+
+
+def _signed(size: str, number: float) -> str:
+    """The text of a size with the sign of its number, where it is not zero."""
+    return size if not float(size) else ("−" if number < 0 else "+") + size
 
 
 def p_value(p: float) -> str:
     """A p-value for reading: three decimals, or a power of ten when smaller."""
-    return f"{p + 1e-12:.3f}" if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-").replace("-", "−")
+    return rounded(p + 1e-12, 3) if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-").replace("-", "−")
 
 
 def bounds_of(row: Mapping[str, Any]) -> list[float] | None:
@@ -243,10 +270,10 @@ def quantities(value: float, bounds: Sequence[float] | None, signed: bool = Fals
     """A number and its bounds, rounded to two digits of half the interval's width, or to four digits without one."""
     half = (bounds[1] - bounds[0]) / 2 if bounds else 0.0
     places = max(0, 1 - math.floor(math.log10(half))) if half > 0 else None
-    form = f".{places}f" if places is not None and places < 7 and abs(value) < 1e7 else ".4g"
+    fixed = places is not None and places < 7 and abs(value) < 1e7
 
     def text(number: float) -> str:
-        shown = f"{number:{'+' if signed else ''}{form}}"
-        return shown.replace("-", "−") if float(shown) else shown.lstrip("+-")
+        shown = rounded(abs(number), places) if fixed and places is not None else _significant(abs(number))
+        return _signed(shown, number) if signed else _signed(shown, number).lstrip("+")
 
     return [text(number) for number in (value, *(bounds or ()))]

@@ -17,7 +17,7 @@ from simeval.report import report
 from simeval.testing.runs import made_episode, made_episodes, made_rollout, write_made_run
 from simeval.timing import binding
 from simeval.video import episode_frames
-from simeval.wording import mean_return
+from simeval.wording import mean_return, p_value, percent, points, quantities
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright")
 
@@ -91,7 +91,7 @@ def test_the_numbers_shown_are_those_of_scores_json(opened: Opened, scores: dict
         cells = page.locator(f'#tasks tr[data-task="{row["task"]}"] td.number[data-arm]')
         cell = next(c for c in cells.all() if c.get_attribute("data-arm") == row["arm"])
         text = cell.inner_text()
-        assert text.startswith(f"{100 * row['rate']:.0f} %"), text
+        assert text.startswith(percent(row["rate"], row["n"])), text
         assert f"{row['successes']}/{row['n']}" in text
     assert page.locator("#facts").inner_text().startswith(str(scores["requested"]["counted"]))
     for row in scores["not_counted"]:
@@ -333,6 +333,31 @@ _LENGTHS = "Length [steps] · all tasks"
 def test_ticks_of_an_axis_are_told_apart(opened: Opened, low: float, high: float, labels: list[str]) -> None:
     found = opened.page.evaluate(f"axisTicks({low}, {high}, 1000, 4).map((tick) => tick.text)")
     assert found == labels
+
+
+@pytest.mark.browser
+def test_every_number_is_rounded_on_the_page_as_it_is_in_words(opened: Opened) -> None:
+    rates = [(successes / n, n) for n in (1, 7, 16, 40, 96, 100, 160, 400, 999) for successes in range(n + 1)]
+    values = [(value / 8, [value / 8 - width, value / 8 + width]) for value in range(-40, 41) for width in (0.5, 4, 40)]
+    ps = [step / 10_000 + half for step in range(1, 60) for half in (0, 0.00005)] + [0.00025, 2.5e-7]
+    told = opened.page.evaluate(
+        "([rates, values, ps]) => ["
+        "rates.map(([rate, n]) => percent(rate, n)), rates.map(([rate, n]) => points(-rate, n)), "
+        "values.map(([value, ends]) => quantities(value, ends, true)), "
+        "values.map(([value]) => quantities(value, null)), ps.map(pValue)]",
+        [rates, values, ps],
+    )
+    assert told[0] == [percent(rate, n) for rate, n in rates]
+    assert told[1] == [points(-rate, n) for rate, n in rates]
+    assert told[2] == [quantities(value, ends, signed=True) for value, ends in values]
+    assert told[3] == [quantities(value, None) for value, _ in values]
+    assert told[4] == [p_value(p) for p in ps]
+
+
+def test_a_half_is_rounded_away_from_zero() -> None:
+    assert percent(13 / 40, 40) == "33 %"  # 32.5, whose even neighbour is 32
+    assert points(-1 / 8, 8) == "−13"
+    assert quantities(-2.5, [-22.5, 17.5], signed=True) == ["−3", "−23", "+18"]
 
 
 @pytest.mark.browser

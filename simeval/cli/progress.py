@@ -11,7 +11,7 @@ from rich.table import Column
 
 from simeval.episode import Episode
 from simeval.stats import wilson
-from simeval.wording import quantities
+from simeval.wording import bounds_in_percent, percent, quantities
 
 
 class RunProgress:
@@ -61,7 +61,8 @@ class RunProgress:
         shown = []
         for policy, (successes, count) in list(self._outcomes.items())[:3]:
             interval = wilson(successes, count)
-            shown.append(f"{policy} {successes / count:.0%} [{100 * interval.low:.0f}–{100 * interval.high:.0f}]")
+            low, high = bounds_in_percent([interval.low, interval.high])
+            shown.append(f"{policy} {percent(successes / count, 1)} [{low}–{high}]")
         for policy, returns in list(self._returns.items())[:3]:
             shown.append(f"{policy} mean return {quantities(sum(returns) / len(returns), None)[0]}")
         if self.errors:
