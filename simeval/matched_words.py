@@ -24,6 +24,7 @@ def stories(studies: list[dict[str, Any]], level: str) -> list[list[str]]:
             told
             for told in (
                 worst_axis(study, level, several),
+                losses(study),
                 together(study, level),
                 by_itself(study),
                 uncounted(study),
@@ -35,7 +36,7 @@ def stories(studies: list[dict[str, Any]], level: str) -> list[list[str]]:
 
 
 def worst_axis(study: Study, level: str, named: bool = False) -> str:
-    """How the policy does as it is, and which axis alone costs it most."""
+    """How the policy does as it is, and under which axis alone it loses most."""
     who = f"{study['policy']} in {study['world']}" if named else study["policy"]
     nominal = study["nominal"]
     if not nominal["n"]:
@@ -44,25 +45,40 @@ def worst_axis(study: Study, level: str, named: bool = False) -> str:
     row = worst(study)
     if row is None:
         return f"{lead}."
-    where = f"{row['axis']} at severity {study['severities'][row['rank']]}"
-    bounds = _bounds(row, level)
-    rate = percent(row["success"]["rate"], row["success"]["n"])
-    p = f"p = {p_value(row['p_holm'])} after Holm over {len(study['rows'])} tests"
     if row["difference"] >= 0:
-        return f"{lead}; no axis alone costs it anything."
+        return f"{lead}, and under no axis alone on fewer of them."
+    where = f"{row['axis']} at severity {study['severities'][row['rank']]}"
     size = points(row["difference"], row["n"])
-    if row["p_holm"] >= LEVEL:
+    ends = [points(end, row["n"]) for end in row["interval"] or ()]
+    bounds = f"{level} interval {' to '.join(ends)}" if ends else f"too few starts for a {level} interval"
+    p = f"p = {p_value(row['p_holm'])} after Holm over {len(study['rows'])} tests"
+    if not _is_loss(row):
         return (
-            f"{lead}; no loss to one axis alone is shown yet: the largest is under {where}, {size} points "
-            f"({bounds}, {p})."
+            f"{lead}. The largest loss to one axis alone, {size} points under {where} ({bounds}), is not beyond "
+            f"chance: {p}."
         )
+    rate = percent(row["success"]["rate"], row["success"]["n"])
     return f"{lead}; the worst axis alone is {where}: {rate}, {size} points ({bounds}, {p})."
 
 
+def losses(study: Study) -> str:
+    """Under which axes alone a loss is shown, where there are several."""
+    shown = list(dict.fromkeys(row["axis"] for row in study["rows"] if _is_loss(row)))
+    if len(shown) < 2:
+        return ""
+    where = "every axis" if len(shown) == len(study["axes"]) else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return f"A loss is shown under {where} alone."
+
+
 def worst(study: Study) -> Mapping[str, Any] | None:
-    """The row of the largest loss."""
+    """The row of the largest loss: of those that are shown, where there are any."""
     rows = [row for row in study["rows"] if row["difference"] is not None]
-    return min(rows, key=lambda row: row["difference"], default=None)
+    return min(rows, key=lambda row: (not _is_loss(row), row["difference"]), default=None)
+
+
+def _is_loss(row: Mapping[str, Any]) -> bool:
+    """Whether a loss is shown, and not only seen."""
+    return row["difference"] is not None and row["difference"] < 0 and row["p_holm"] < LEVEL
 
 
 def together(study: Study, level: str) -> str:

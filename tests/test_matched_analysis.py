@@ -181,12 +181,34 @@ def test_conditions_are_arms_and_a_table_and_words_say_what_was_found(tmp_path: 
     assert "4/10" in next(line for line in table.splitlines() if "emergent" in line)
     headline = " ".join(scores["headline"].split())
     assert (
-        "p succeeds on 90 % of 10 starts as they are; no loss to one axis alone is shown yet: the largest is under "
-        "actuation" in headline
+        "p succeeds on 90 % of 10 starts as they are. The largest loss to one axis alone, −20 points under actuation "
+        "at severity 4" in headline
     )
     assert "net effect of −20 points is not distinguishable from zero" in headline
     assert "while 60 % of instances change outcome" in headline
     assert "fresh policy noise flips 10 % of outcomes" in headline
+
+
+def test_the_headline_claims_the_losses_that_are_shown_and_no_others(tmp_path: Path) -> None:
+    def told(name: str, failing: dict[str, int]) -> str:
+        def succeeds(rollout: Rollout) -> bool:
+            return all(index_of(rollout) >= failing.get(axis, 0) for axis in axes_of(rollout))
+
+        return str(score(recorded(tmp_path / name, rollouts(30, 1), succeeds))["headline"]).split(" All 2 at once")[0]
+
+    few, one, both, none = (
+        told("few", {"camera": 3}),
+        told("one", {"camera": 20, "actuation": 2}),
+        told("both", {"camera": 20, "actuation": 18}),
+        told("none", {}),
+    )
+    assert "The largest loss to one axis alone, −10 points under camera" in few
+    assert "is not beyond chance: p = " in few
+    assert "the worst axis alone is camera" in one
+    assert "A loss is shown" not in one
+    assert "the worst axis alone is camera" in both
+    assert both.endswith("A loss is shown under every axis alone.")
+    assert none == "p succeeds on 100 % of 30 starts as they are, and under no axis alone on fewer of them."
 
 
 def test_two_policies_are_compared_across_axes(tmp_path: Path) -> None:
