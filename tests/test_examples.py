@@ -1,19 +1,28 @@
 """What the documentation shows runs as shown."""
 
 import re
+import shlex
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import pytest
+import yaml
 
 from simeval import Run
 
 ROOT = Path(__file__).parents[1]
 
 
-def blocks(path: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(), flags=re.DOTALL)
+def blocks(path: str, language: str = "python") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / path).read_text(), flags=re.DOTALL)
+
+
+def commands(path: str, word: str) -> list[str]:
+    """The indented ``simeval`` commands of a page that contain ``word``, without their comments."""
+    lines = (ROOT / path).read_text().splitlines()
+    return [line.partition("  #")[0].strip() for line in lines if line.startswith("    simeval ") and word in line]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
@@ -56,6 +65,42 @@ def test_the_documented_policy_conforms(tmp_path: Path) -> None:
     (tmp_path / "drift.py").write_text(code)
     done = subprocess.run([sys.executable, "drift.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_documented_world_and_policy_run_together_from_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "cart.py").write_text(blocks("docs/worlds.md")[0])
+    (tmp_path / "drift.py").write_text(blocks("docs/policies.md")[0])
+    for text in (*blocks("docs/worlds.md", "yaml"), *blocks("docs/policies.md", "yaml")):
+        path = tmp_path / text.removeprefix("# ").split(";")[0].split()[0]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (own,) = blocks("README.md", "yaml")
+    assert yaml.safe_load(own) == yaml.safe_load((tmp_path / "my_configs/world/cart.yaml").read_text())
+    shown = commands("docs/policies.md", "my_configs")
+    assert set(commands("README.md", "my_configs")) <= {
+        *commands("docs/worlds.md", "my_configs"),
+        *(command.replace(" run.dir=runs/x", "") for command in shown),
+    }
+    for command in shown:
+        few = [] if " check " in command or "resume" in command else ["protocol.episodes=2"]
+        few += ["world.task=reach", "protocol.horizon=5"] if "tabletop" in command else []
+        arguments = [str(Path(sys.executable).with_name("simeval")), *shlex.split(command)[1:], *few]
+        done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    run = Run(tmp_path / "runs" / "x")
+    assert len(run) == 40
+    assert list((run.path / "videos").glob("*.mp4")), "render() makes the report's videos"
+
+
+def test_the_documents_agree_on_which_worlds_have_an_expert() -> None:
+    configured = {
+        path.name.removesuffix(".yaml")
+        for path in resources.files("configs").joinpath("world").iterdir()
+        if yaml.safe_load(path.read_text(encoding="utf-8")).get("expert")
+    }
+    for page in ("README.md", "docs/worlds.md", "docs/policies.md"):
+        (told,) = re.findall(r"([\w, ]+) have one\b", (ROOT / page).read_text().replace("\n", " "))
+        assert set(re.findall(r"\w+", told)) - {"and"} == configured, page
 
 
 def test_the_documented_protocol_runs() -> None:
