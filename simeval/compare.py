@@ -64,7 +64,8 @@ def compare(
                 everything[0].extend(members[0])
                 everything[1].extend(members[1])
             notes = [] if matched else notes_on(*members, same_run, words)
-            named = {"a": names[arm_a], "b": names[arm_b], "condition": conditions[arm_a.condition]}
+            told = _told_apart((names[arm_a], names[arm_b]), (run_a, run_b), differ)
+            named = {"a": told[0], "b": told[1], "condition": conditions[arm_a.condition]}
             where = {"place": place_of(arm_a.condition) if arm_a.drawn else [] if matched else None}
             compared.append({**named, **where, **item, "notes": notes})
     adjusted = stats.holm([item["p"] for item in compared])
@@ -88,6 +89,23 @@ def compare(
         "notes": notes_on(*everything, same_run, words) if matched else [],
         "differences": differ,
     }
+
+
+_FEW = 2
+"""Sides of one name are told apart by their settings where no more than so many differ."""
+
+
+def _told_apart(names: tuple[str, str], runs: tuple[Run, Run], differ: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """What the sides are called: where their names are the same, with the settings that differ, or their folders."""
+    if names[0] != names[1]:
+        return names
+    settings = [item for item in differ if item["what"].startswith("config.")]
+    plain = all(not isinstance(item[side], list | Mapping | None) for item in settings for side in "ab")
+    if plain and 1 <= len(settings) <= _FEW:
+        by = [[f"{item['what'].removeprefix('config.')}={item[side]}" for item in settings] for side in "ab"]
+        return f"{names[0]}, {', '.join(by[0])}", f"{names[1]}, {', '.join(by[1])}"
+    folders = [str(run.path) if runs[0].path.name == runs[1].path.name else run.path.name for run in runs]
+    return f"{names[0]} in {folders[0]}", f"{names[1]} in {folders[1]}"
 
 
 def _roots(run: Run) -> list[Outcome]:

@@ -115,16 +115,21 @@ def _by_task(scores: dict[str, Any], group: dict[str, Any], joint: str) -> "Tabl
     cells = {(row["task"], row["arm"]): row for row in group["tasks"]}
     apart = len(parts(group)) > 1
     differences = {row["task"]: pair if apart else row for pair in paired for row in pair["tasks"]}
-    rows = []
+    rows: list[Sequence[str]] = []
     for task in dict.fromkeys(row["task"] for row in group["tasks"]):
         row = [escape(task), *(_joined(_cell(cells.get((task, arm["arm"]))), joint) for arm in arms)]
         rows.append(row + ([_tested(differences.get(task), joint, apart)] if paired else []))
     table = _table(scores, group, "task")
     if not apart:
-        total = ["all tasks", *(_joined(_cell(arm), joint) for arm in arms)]
-        rows.append(total + ([_tested(paired[0], joint, True)] if paired else []))
-    _fill(table, names, rows, [] if apart else [len(rows) - 2])
+        total = [*(_joined(_cell(arm), joint) for arm in arms), *([_tested(paired[0], joint, True)] if paired else [])]
+        rows = _with_total(rows, total)
+    _fill(table, names, rows, [len(rows) - 2] if len(rows) > 1 and not apart else [])
     return table
+
+
+def _with_total(rows: Sequence[Sequence[str]], total: Sequence[str]) -> list[Sequence[str]]:
+    """The rows of tasks and that of all; of one task once."""
+    return [[rows[0][0], *total]] if len(rows) == 1 else [*rows, ["all tasks", *total]]
 
 
 def _tested(row: Mapping[str, Any] | None, joint: str, with_p: bool) -> str:
@@ -258,21 +263,23 @@ def _compared(item: Mapping[str, Any], joint: str) -> "Table":
     success = item["measure"] == "success"
     what = "Success rate" if success else "Mean return"
     table = Table(
-        title=escape(f"{what} · A: {item['a']} · B: {item['b']}"),
+        title=escape(what),
         box=box.SIMPLE_HEAD,
         title_justify="left",
         collapse_padding=True,
         pad_edge=False,
     )
+    sides = [f"{side.upper()}: {item[side]}" for side in "ab"]
     rows = [
         [escape(row["task"]), *(_joined(_side(row, side), joint) for side in "ab"), _tested(row, joint, False) or "–"]
         for row in item["tasks"]
     ]
     if item["task"] is None:
-        total = ["all tasks", *(_joined(_side(item, side), joint) for side in "ab"), _tested(item, joint, True)]
-        _fill(table, ["task", "A", "B", "A − B [points]"], [*rows, total], [len(rows) - 1])
+        total = [*(_joined(_side(item, side), joint) for side in "ab"), _tested(item, joint, True)]
+        shown = _with_total(rows, total)
+        _fill(table, ["task", *sides, "A − B [points]"], shown, [len(rows) - 1] if len(rows) > 1 else [])
     else:
-        _fill(table, ["task", "A", "B", "A − B"], rows)
+        _fill(table, ["task", *sides, "A − B"], rows)
     return table
 
 

@@ -246,7 +246,7 @@ def test_without_success_the_page_shows_returns_and_no_rate(browser: Any, tmp_pa
     opened = Opened(browser, recorded)
     page = opened.page
     for arm in scores["arms"]:
-        cell = page.locator(f'#tasks tr.total td.number[data-arm="{arm["arm"]}"]').inner_text()
+        cell = page.locator(f'#tasks tr[data-task] td.number[data-arm="{arm["arm"]}"]').inner_text()
         assert cell.split()[0] == mean_return(arm["return"])[0]
     shown = page.inner_text("#results") + page.inner_text("#overall") + page.inner_text("#pairs")
     assert "%" not in shown.replace("95 %", "")
@@ -307,7 +307,7 @@ def test_several_worlds_and_scales_are_told_apart_and_fit(browser: Any, several_
         if row["task"] in ("pendulum", "cheetah"):
             cell = page.locator(f'#tasks tr[data-task="{row["task"]}"] td.number[data-arm="{row["arm"]}"]')
             assert cell.inner_text().split()[0] == mean_return(row["return"])[0]
-    assert page.locator("#tasks tr.total").count() == 1
+    assert page.locator("#tasks tr.total").count() == 0
     numbers = page.locator("svg text").all_text_contents()
     assert not [text for text in numbers if re.search(r"-\d", text)]
     if width == 1280:

@@ -306,6 +306,31 @@ def test_a_comparison_tells_each_task_and_then_all(tmp_path: Path) -> None:
         assert f"{item['rate_a']['successes']}/24" in table
 
 
+def test_one_task_is_one_row(tmp_path: Path) -> None:
+    runs = [write_made_run(tmp_path / name, made_episodes({name: 0.5, "r": 0.2}, ["t"], 12)) for name in ("p", "q")]
+    for text in (
+        _printed(print_table, score(runs[0])),
+        _printed(print_comparison, compare(*runs, policy_a="p", policy_b="q")).partition("Compared as")[0],
+    ):
+        assert text.count("/12") == 2
+        assert "all tasks" not in text
+        assert "p\u00a0=" in text
+
+
+def test_policies_of_one_name_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    def recorded(name: str, **settings: Any) -> Run:
+        identity = f"P/1 {json.dumps({'size': 3, **settings})}"
+        info = {"config": {"policy": settings}, "policies": {"world": {"p": identity}}}
+        return write_made_run(tmp_path / name, made_episodes({"p": 0.5}, ["t"], 12), info=info)
+
+    few = compare(recorded("a", sigma=0.1), recorded("b", sigma=0.2))
+    assert [few["comparisons"][0][side] for side in "ab"] == ["p, policy.sigma=0.1", "p, policy.sigma=0.2"]
+    assert [item["text"] for item in few["differences"]] == ["setting policy.sigma: 0.1 in A, 0.2 in B"]
+    assert "size" not in _printed(print_comparison, few)
+    many = compare(recorded("c", x=1, y=1, z=1), recorded("d", x=2, y=2, z=2))
+    assert [many["comparisons"][0][side] for side in "ab"] == ["p in c", "p in d"]
+
+
 def test_one_name_is_enough_where_the_other_run_has_one_policy(tmp_path: Path) -> None:
     one = write_made_run(tmp_path / "one", made_episodes({"p": 0.5}, ["t"], 6))
     two = write_made_run(tmp_path / "two", made_episodes({"x": 0.5, "y": 0.5}, ["t"], 6))

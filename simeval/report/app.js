@@ -149,7 +149,7 @@ function taskTable(group) {
     return tr;
   };
   const body = html("tbody", {}, ...group.tasks.map((task) => line(task, (arm) => cells.get(`${task}\n${arm}`), differences.get(task), false)));
-  if (!apart) body.append(line("All tasks", (arm) => scores.arms.find((row) => row.arm === arm), pair, true));
+  if (!apart && group.tasks.length > 1) body.append(line("All tasks", (arm) => scores.arms.find((row) => row.arm === arm), pair, true));
   return html("div", { class: "table" }, html("table", {}, html("thead", {}, head), body));
 }
 
