@@ -42,15 +42,36 @@ def test_equal_versions_that_behave_otherwise_are_said_to_be_equal() -> None:
     assert "the versions are the same" in compare(off(played, 1.0), lambda _: played).text
 
 
-@pytest.mark.parametrize(("gap", "verdict"), [(0.0, "same"), (1e-12, "rounding"), (1e-4, "differs")])
+@pytest.mark.parametrize(("gap", "verdict"), [(0.0, "same"), (1e-12, "rounding"), (1e-6, "slight"), (1e-4, "differs")])
 def test_a_gap_is_named_for_what_it_is(gap: float, verdict: str) -> None:
     played = play(TABLETOP)
-    theirs = replace(played, versions=played.versions.replace("mujoco=", "mujoco=0."))
+    theirs = replace(played, versions=f"{played.versions.replace('mujoco=', 'mujoco=0.')} _Settings(robots=None)")
     finding = compare(off(theirs, gap), lambda _: played)
     assert finding.verdict == verdict
     if verdict == "differs":
-        assert "recorded with mujoco=0." in finding.text
+        assert "recorded with mujoco 0." in finding.text
         assert "Scores made here compare with scores made here only" in finding.text
+    if verdict == "slight":
+        assert "exact and repeatable here" in finding.text
+    if verdict != "same":
+        assert "_Settings" not in finding.text
+        assert "_Settings" in finding.detail
+
+
+@pytest.mark.parametrize(("gap", "code", "mark"), [(1e-6, 0, "≈"), (0.5, 1, "✗")])
+def test_doctor_marks_a_slight_deviation_in_the_middle_and_dumps_internals_on_demand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gap: float, code: int, mark: str
+) -> None:
+    played = replace(TABLETOP, versions=f"{TABLETOP.versions} _Settings(robots=None)")
+    monkeypatch.setattr("simeval.cli.doctor.shipped", lambda: [off(played, gap)])
+    monkeypatch.setattr("simeval.cli.doctor.compare", lambda canary: compare(canary, lambda _: played))
+    monkeypatch.setattr("simeval.cli.doctor._ITEMS", ())
+    monkeypatch.setattr("simeval.cli.doctor._renders", lambda: (True, ""))
+    for debug in (False, True):
+        assert main(["doctor", *["--debug"] * debug]) == code
+        (row,) = [line for line in capsys.readouterr().out.partition("physics")[2].split("\n\n") if "tabletop" in line]
+        assert mark in row
+        assert ("_Settings" in row) == debug
 
 
 def test_other_observations_and_broken_or_absent_simulators_are_told_apart() -> None:

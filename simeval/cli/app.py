@@ -111,7 +111,7 @@ def _dispatch(given: argparse.Namespace) -> int:
     if given.command == "doctor":
         from simeval.cli.doctor import doctor
 
-        return doctor(given.canaries, given.record)
+        return doctor(given.canaries, given.record, given.debug)
     from simeval.cli.read_commands import compare_command, export_command, report_command, score_command
 
     if given.command == "score":

@@ -55,11 +55,12 @@ with mujoco.Renderer(model, 32, 32) as renderer:
 """
 
 
-def doctor(canaries: Path | None = None, record: Path | None = None) -> int:
+def doctor(canaries: Path | None = None, record: Path | None = None, debug: bool = False) -> int:
     """Print what there is, and whether simulators behave here as they did where the canaries were recorded.
 
-    ``canaries``: a file of another installation's, instead of those that ship; ``record``: a new file for this one's.
-    Returns 0, or 1 if something that the base needs is missing or a simulator behaves otherwise.
+    ``canaries``: a file of another installation's, instead of those that ship; ``record``: a new file for this one's;
+    ``debug``: with what was run here and there, in full. Returns 0, or 1 if something that the base needs is missing or
+    a simulator behaves otherwise.
     """
     reference = shipped() if canaries is None else read(canaries)
     if record is not None:
@@ -94,11 +95,14 @@ def doctor(canaries: Path | None = None, record: Path | None = None) -> int:
     console.print(
         f"Python {versions()['python']}, {found['cores']} cores, {found['processor']}, {_gpu()}", highlight=False
     )
-    astray = _show_physics(reference)
+    astray = _show_physics(reference, debug)
     return 1 if missing or astray else 0
 
 
-def _show_physics(reference: Sequence[Canary]) -> int:
+_MARKS = {"same": "[green]✓[/green]", "rounding": "[green]✓[/green]", "slight": "[yellow]≈[/yellow]", "absent": "–"}
+
+
+def _show_physics(reference: Sequence[Canary], debug: bool) -> int:
     """Print what each canary did; returns how many simulators broke or behave otherwise."""
     table = Table(title="physics: short rollouts of fixed actions, compared with recorded ones", title_justify="left")
     for column in ("", "suite", "finding"):
@@ -107,10 +111,12 @@ def _show_physics(reference: Sequence[Canary]) -> int:
     print(f"playing {len(reference)} short rollouts of fixed actions, a few seconds each …", flush=True)
     for canary in _watched(reference):
         finding = compare(canary)
-        wrong = finding.verdict in ("differs", "broken")
-        astray += wrong
-        table.add_row("–" if finding.verdict == "absent" else _mark(not wrong), finding.name, escape(finding.text))
+        astray += finding.verdict in ("differs", "broken")
+        text = f"{finding.text}\n{finding.detail}" if debug and finding.detail else finding.text
+        table.add_row(_MARKS.get(finding.verdict, _mark(False)), finding.name, escape(text))
     Console().print(table)
+    if astray and not debug:
+        print("`simeval doctor --debug` shows what was run here and where it was recorded, in full")
     return astray
 
 
