@@ -251,9 +251,9 @@ def _told(interval: Interval) -> dict[str, Any]:
 
 
 _ENDS = {
-    PERSISTENCE: "it foresees no better than that nothing moves",
-    STILL: "it foresees no better when told what was done than when told that nothing was",
-    SHUFFLED: "it foresees no better with the actions in their order than in another",
+    PERSISTENCE: "a guess that nothing moves does as well",
+    STILL: "it does as well without being told the actions",
+    SHUFFLED: "it does as well with the actions in another order",
 }
 
 
@@ -263,18 +263,27 @@ def fidelity_words(study: Mapping[str, Any]) -> str:
     trusted, found = study["trusted"], study["agreement"]
     if trusted is not None:
         steps = f"{trusted['steps']} step{'' if trusted['steps'] == 1 else 's'}"
-        why = f"then {_ENDS[trusted['ended_by']]}" if trusted["ended_by"] else "as far as it was followed"
+        where = "after that " if trusted["steps"] else ""
+        why = f"{where}{_ENDS[trusted['ended_by']]}" if trusted["ended_by"] else "as many as it was compared for"
         said.append(f"{study['model']} can be trusted for {steps} of {study['truth']}: {why}.")
     if found is not None:
         pearson, violation, gap = (found[name]["estimate"] for name in ("pearson", "mmrv", "mean_gap"))
         rates = (
-            "its rates do not differ, so that they rank nothing"
+            f"{study['model']} gives all {found['policies']} policies one success rate, so that it ranks none"
             if pearson is None
-            else f"its rates go with the truth by r = {_number(pearson, 2)} (p = {p_value(found['p'])}), MMRV "
-            f"{_number(violation, 2)}, and are {points(gap, found['starts'])} points off on average"
+            else f"success rates of {found['policies']} policies in {study['model']} and in {study['truth']}, on "
+            f"{found['starts']} shared starts, correlate with r = {_number(pearson, 2)} (p = {p_value(found['p'])}); "
+            f"MMRV is {_number(violation, 2)}, and those in {study['model']} are {_apart(gap, found['starts'])}"
         )
-        said.append(f"Over {found['policies']} policies on {found['starts']} starts {rates}.")
+        said.append(f"{rates[0].upper() if pearson is not None else rates[0]}{rates[1:]}.")
     return " ".join(said)
+
+
+def _apart(gap: float, n: int) -> str:
+    size = points(gap, n)
+    if size[0] not in "+−":
+        return "as high on average"
+    return f"{size[1:]} points {'higher' if gap > 0 else 'lower'} on average"
 
 
 def _number(value: float, places: int) -> str:
@@ -305,6 +314,7 @@ def _table(title: str, caption: str) -> "Table":
         title_justify="left",
         caption_justify="left",
         pad_edge=False,
+        collapse_padding=True,
     )
 
 
@@ -313,16 +323,16 @@ def _rates(studies: Sequence[Mapping[str, Any]], run: str, confidence: float) ->
 
     first, level = studies[0], f"{100 * confidence:g} %"
     imagined = any(row["combined"] is not None for row in first["policies"])
-    caption = f"success rates [{level} Wilson interval] on the same starts and noise"
+    caption = f"success rates, [{level} Wilson interval] below, on the same starts and noise in all worlds"
     if imagined:
         caption += (
-            f"; together: that of {first['truth']}, with the further starts in {first['model']} as a control variate; "
-            "worth: of one of its rollouts by that"
+            f"; together: the rate in {first['truth']} as estimated with the help of further starts in "
+            f"{first['model']}; worth: of how many rollouts in {first['truth']} one is worth with that help"
         )
     table = _table(f"Closed loop · {run}", caption)
     table.add_column("policy")
     for name in (first["truth"], *(study["model"] for study in studies), *(("together", "worth") if imagined else ())):
-        table.add_column(escape(name), justify="right")
+        table.add_column(escape(name), justify="right", overflow="fold")
     for number, row in enumerate(first["policies"]):
         cells = [_rate(row["truth"], row["n"])]
         cells += [_rate(study["policies"][number]["model"], study["policies"][number]["n"]) for study in studies]
@@ -338,26 +348,34 @@ def _agreements(studies: Sequence[Mapping[str, Any]], run: str, confidence: floa
 
     table = _table(
         f"Agreement · {run}",
-        f"of the policies' rates [{100 * confidence:g} % interval over starts]; p: by permutation of the policies; "
-        "MMRV: mean over policies of the largest gap in truth ranked wrongly; trusted: steps for which the error "
-        "under the same actions is below that of standing still and of the model given no or shuffled actions",
+        f"of the policies' success rates in a model with those in {studies[0]['truth']}, [{100 * confidence:g} % "
+        "interval over starts] below; p: by permutation of the policies; MMRV: mean over policies of the largest gap "
+        "in truth that is ranked wrongly; trusted: for so many steps its error under the same actions is less than if "
+        "nothing moved, or if it were given no actions, or these in another order",
     )
-    names = {"pearson": "Pearson", "p": "p", "spearman": "Spearman", "mmrv": "MMRV", "mean_gap": "mean gap"}
-    for name in ("model", *names.values(), "trusted"):
-        table.add_column(name, justify="left" if name == "model" else "right")
+    for name in ("model", "Pearson", "Spearman", "MMRV", "mean gap\n[points]", "trusted\n[steps]"):
+        table.add_column(escape(name), justify="left" if name == "model" else "right", overflow="fold")
     for study in studies:
-        found, cells = study["agreement"], []
-        for name in names:
-            value = None if found is None else found[name]
-            if value is None or (name != "p" and value["estimate"] is None):
-                cells.append("–")
-            elif name == "p":
-                cells.append(p_value(value))
-            else:
-                cells.append(f"{_number(value['estimate'], 2)}\n[dim]{_bounds(value)}[/dim]".replace(" ", "\u00a0"))
-        trusted = study["trusted"]
+        found, trusted = study["agreement"], study["trusted"]
+        cells = ["–"] * 4
+        if found is not None:
+            cells = [_estimate(found[name]) for name in ("pearson", "spearman", "mmrv")]
+            cells.append(_in_points(found["mean_gap"], found["starts"]))
+            if found["pearson"]["estimate"] is not None:
+                cells[0] += f"\n[dim]p\u00a0=\u00a0{p_value(found['p'])}[/dim]"
         table.add_row(escape(study["model"]), *cells, "–" if trusted is None else str(trusted["steps"]))
     return table
+
+
+def _estimate(value: Mapping[str, Any]) -> str:
+    if value["estimate"] is None:
+        return "–"
+    return f"{_number(value['estimate'], 2)}\n[dim]{_bounds(value)}[/dim]".replace(" ", "\u00a0")
+
+
+def _in_points(value: Mapping[str, Any], n: int) -> str:
+    ends = [("−∞", "∞")[i] if end is None else points(end, 1) for i, end in enumerate(value["interval"])]
+    return f"{points(value['estimate'], n)}\n[dim]\\[{ends[0]}, {ends[1]}][/dim]".replace(" ", "\u00a0")
 
 
 def _open_loop(study: Mapping[str, Any], run: str, confidence: float) -> "Table":
@@ -385,7 +403,7 @@ def _rate(value: Mapping[str, Any] | None, n: int) -> str:
     if value is None:
         return "–"
     low, high = bounds_in_percent(value["interval"])
-    return f"{percent(value['estimate'], n)} \\[{low}, {high}]".replace(" ", "\u00a0")
+    return f"{percent(value['estimate'], n)}\n[dim]\\[{low}, {high}][/dim]".replace(" ", "\u00a0")
 
 
 def _bounds(value: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from simeval.fidelity_analysis import fidelity_tables
 from simeval.matched_tables import matched_comparison_table, matched_table
 from simeval.pairing import LEVEL
 from simeval.recovery_analysis import recovery_table
-from simeval.timing import timing_table
+from simeval.timing import timing_table, worth_reading
 from simeval.wording import (
     bounds_in_percent,
     difference,
@@ -55,7 +55,11 @@ def print_table(scores: dict[str, Any], console: "Console | None" = None) -> Non
         for part in parts(group) if many else [group]:
             console.print(_fitting(partial(build, scores, part), console))
     if scores["timing"] and not scores["fidelity"]:
-        console.print(timing_table(scores["timing"]))
+        rows, quick = worth_reading(scores["timing"])
+        if rows:
+            console.print(timing_table(rows))
+        if quick:
+            console.print(f"Inference: {quick}.", highlight=False, markup=False)
     console.print(_kept_whole(scores["headline"]), highlight=False)
 
 

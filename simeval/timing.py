@@ -63,8 +63,29 @@ def binding(row: Mapping[str, Any]) -> str:
     return "inference binds" if late[0] == "p50" else f"control binds; from {late[0]} on, inference"
 
 
+_QUICK = 0.1
+"""A policy that predicts within this share of its control time has nothing to tell of it, as scripted ones do."""
+
+
+def worth_reading(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], str]:
+    """The rows of :func:`timings` whose times matter, and the others in a sentence (empty where there are none)."""
+    quick = [row for row in rows if row["control_ms"] and row["inference_ms"]["p99"] <= _QUICK * row["control_ms"]]
+    if not quick:
+        return list(rows), ""
+    names = list(dict.fromkeys(row["policy"] for row in quick))
+    who = ", ".join(names) if len(names) <= _NAMED else f"{len(names)} policies"
+    longest = milliseconds(max(row["inference_ms"]["p99"] for row in quick))
+    verb = "predicts" if len(names) == 1 else "predict"
+    told = f"{who} {verb} within {longest} ms (p99), a small part of the control time"
+    return [row for row in rows if row not in quick], told
+
+
+_NAMED = 3
+"""So many quick policies are named; more are counted."""
+
+
 def timing_table(rows: Sequence[Mapping[str, Any]]) -> "Table":
-    """The rows of :func:`timings` for a terminal."""
+    """The rows of :func:`timings` for a terminal; there is at least one."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table

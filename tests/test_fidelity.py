@@ -1,6 +1,7 @@
 """A World against models of it: an exact one is trusted to the end, one that does not listen or move is not at all."""
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,16 @@ def test_repetitions_are_no_policies_in_the_tables_and_every_model_has_its_verdi
     assert "(recorded)" not in printed
 
 
+def test_the_tables_fit_eighty_columns_and_cut_nothing_off(run: Run) -> None:
+    out = io.StringIO()
+    print_table(score(run), Console(file=out, width=80))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if "…" in line]
+    for number in re.findall(r"\[[^]]*", out.getvalue()):
+        assert "\n" not in number or "%" in number, f"an interval is broken: {number}"
+
+
 def test_a_study_without_a_model_or_with_other_policies_or_actions_is_refused(tmp_path: Path) -> None:
     names = list(policies())
     with pytest.raises(ConfigError, match="only 'truth' is here"):
@@ -196,7 +207,10 @@ def test_the_report_shows_rates_agreement_and_the_error_of_every_model(run: Run,
     assert opened.page.locator("#closed-loop tbody tr").count() == len(policies())
     rows = opened.page.locator("#agreement tbody tr").all_inner_texts()
     assert [row.split()[0] for row in rows] == ["copy", "deaf", "frozen", "drifting"]
-    assert rows[0].split()[1:5] == ["1.00", "1.00", "0.00", "0.00"]
+    assert rows[0].split()[1:5] == ["1.00", "1.00", "0.00", "0"]
+    rules = opened.page.inner_text("#rules")
+    assert rules.count("only one side asked for this start") <= 2
+    assert "those from further starts too" in opened.page.inner_text("#other-rules")
     assert opened.page.locator("#open-loop svg polyline").count() == 4 * 4
     assert "deaf: trusted for 0 steps" in opened.page.locator("#open-loop").inner_text()
     assert opened.complaints == []

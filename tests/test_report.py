@@ -214,7 +214,7 @@ def test_a_success_and_a_failure_of_each_task_and_policy_are_filmed_once(run: Ru
 
 def test_the_time_of_inference_and_what_binds_are_on_the_page(tmp_path: Path) -> None:
     episode = made_episode(made_rollout("p<b>", "pick", 0), True)
-    episode.ending = dataclasses.replace(episode.ending, inference={200: 30, 260: 1})
+    episode.ending = dataclasses.replace(episode.ending, inference={250: 30, 270: 1})
     said = {"worlds": {"world": {"control_dt": 0.05}}, "policies": {"world": {"p<b>": {"executed": 5}}}}
     run = write_made_run(tmp_path / "timed", [episode], info={"conventions": said})
     section = report(run).read_text().split('<section id="timing">')[1].split("</section>")[0]

@@ -21,7 +21,7 @@ from simeval.score import score
 from simeval.tables import print_table
 from simeval.testing import ToyExpert, ToySimulator
 from simeval.testing.runs import made_episode, made_rollout, write_made_run
-from simeval.timing import binding, timings
+from simeval.timing import binding, timings, worth_reading
 from simeval.types import Observation, Rollout
 
 
@@ -98,6 +98,19 @@ def test_the_longer_of_inference_and_control_binds(tmp_path) -> None:
     assert (slow["executed"], slow["control_ms"], binding(slow)) == (1, pytest.approx(50), "inference binds")
     assert slow["cycle_ms"]["p95"] == pytest.approx(80, rel=0.022)
     assert binding(fast) == "control binds; from p99 on, inference"
+
+
+def test_policies_that_need_little_of_their_control_time_are_told_in_a_line(tmp_path) -> None:
+    row = timings(read_outcomes(recorded(tmp_path, SAID)), SAID)[0]
+    quick = [
+        {**row, "policy": name, "inference_ms": {**row["inference_ms"], "p99": p99}}
+        for name, p99 in (("expert", 1.0), ("noisy", 19.0))
+    ]
+    shown, told = worth_reading([*quick, row])
+    assert [other["policy"] for other in shown] == ["fast"]
+    assert told.startswith("expert, noisy predict within 19 ms (p99)")
+    assert worth_reading([row]) == ([row], "")
+    assert worth_reading([{**quick[0], "control_ms": None}])[1] == ""
 
 
 def test_scores_and_table_show_the_times_and_without_a_control_period_no_roofline(tmp_path) -> None:

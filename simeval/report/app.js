@@ -386,7 +386,10 @@ function drawDrops() {
 
 function drawMethod() {
   const level = `${100 * scores.rule.confidence} %`;
-  const left = scores.pairs.map((p) => [p, Object.entries(p.left_out).map(([reason, n]) => `${n} ${reason}`)]).filter(([, reasons]) => reasons.length).map(([p, reasons]) => `${p.a} and ${p.b}: ${reasons.join(", ")}`);
+  const left = scores.pairs.map((p) => [p, Object.entries(p.left_out).map(([reason, n]) => `${reason}: ${n}`)]).filter(([, reasons]) => reasons.length);
+  const reasons = new Map();
+  for (const [p, why] of left) reasons.set(why.join(", "), [...(reasons.get(why.join(", ")) ?? []), p]);
+  const unpaired = [...reasons].map(([why, pairs]) => `${why} (${pairs.length === 1 ? `${pairs[0].a} and ${pairs[0].b}` : `in each of ${pairs.length} pairs`})`);
   const holds = scores.arms.filter((arm) => arm.over_tasks && (DATA.general || arm.condition === "nominal"));
   const tests = [];
   if (byRate) tests.push("success by the exact McNemar test, with Newcombe's paired score interval (method 10), which is approximate");
@@ -399,7 +402,7 @@ function drawMethod() {
     ...(byRate ? [["One rate", `Wilson score and Clopper–Pearson exact intervals, ${level}`]] : []),
     ["Two policies", `episodes that share start and noise are paired: ${tests.join("; ")}; Holm's correction over ${scores.pairs.length || "no"} pair${scores.pairs.length === 1 ? "" : "s"}. The test decides whether a difference is shown`],
     ["Means", `Student's t interval, ${level}, over counted episodes`],
-    ...(left.length ? [["Starts not paired", left.join("; ")]] : []),
+    ...(left.length ? [["Starts not paired", unpaired.join("; ") + (scores.fidelity.length ? ". Starts that were run in a model alone are among them" : "")]] : []),
     ...holds.map((arm) => [`Over tasks, ${arm.arm}`, `${percent(arm.over_tasks.mean, arm.n)} mean of ${arm.over_tasks.tasks} tasks; ${arm.over_tasks.interval.map((v) => percent(v, arm.n)).join(" to ")} expected for other tasks like these (bootstrap over tasks; too narrow below ten tasks)`]),
     ["Videos", DATA.videos_beside.length ? `${document.querySelectorAll("script.video").length} in this page; ${DATA.videos_beside.length} beyond its limit of ${DATA.embed_mib} MiB are in videos/ beside it` : `${document.querySelectorAll("script.video").length} in this page`],
   ];
@@ -408,7 +411,8 @@ function drawMethod() {
   const head = html("tr", {}, html("th", {}, "Policy"), ...names.map((name) => html("th", { class: "number" }, name)));
   $("other-rules-part").hidden = !byRate;
   const rows = scores.arms.filter((arm) => arm.measure === "success" && (DATA.general || arm.condition === "nominal")).map((arm) => html("tr", {}, html("td", {}, arm.arm), ...names.map((name) => html("td", { class: "number" }, arm.under_other_rules[name] === null ? "–" : percent(arm.under_other_rules[name], arm.n)))));
-  $("other-rules").replaceChildren(html("div", { class: "table" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows))));
+  const note = scores.fidelity.length ? "All episodes of a policy in a world count here: in the models, those from further starts too. The rates above are of the starts that all worlds share, and differ for that reason." : null;
+  $("other-rules").replaceChildren(...(note ? [html("p", { class: "note" }, note)] : []), html("div", { class: "table" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows))));
   const sections = Object.entries(DATA.provenance.sections).filter(([, values]) => Object.keys(values).length);
   $("provenance").replaceChildren(...sections.map(([name, values]) => html("figure", {}, html("figcaption", {}, name), settings(values))));
   $("config").querySelector("pre").textContent = JSON.stringify(DATA.provenance.config, null, 2);

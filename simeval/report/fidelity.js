@@ -2,7 +2,7 @@
 
 const FORESIGHTS = [["recorded", "same actions", "var(--arm-0)"], ["persistence", "nothing moves", "var(--faint)"], ["still", "no action", "var(--arm-1)"], ["shuffled", "shuffled actions", "var(--arm-2)"]];
 const between = (value, digits = 2) => (value.estimate === null ? "–" : minus(value.estimate.toFixed(digits)));
-const limits = (value, digits = 2) => (value.interval.includes(null) ? "no interval" : value.interval.map((end) => minus(end.toFixed(digits))).join(" to "));
+const limits = (value, digits = 2, unit = 1) => (value.interval.includes(null) ? "no interval" : value.interval.map((end) => minus((unit * end).toFixed(digits))).join(" to "));
 
 function drawFidelity() {
   const studies = scores.fidelity, [first] = studies;
@@ -13,9 +13,9 @@ function drawFidelity() {
     ...(helped ? [rated(row.combined, row.n), html("td", { class: "number" }, row.combined === null ? "–" : row.combined.worth.toFixed(2))] : [])));
   $("closed-loop").replaceChildren(html("div", { class: "table" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows))));
 
-  const names = [["pearson", "Pearson"], ["spearman", "Spearman"], ["mmrv", "MMRV"], ["mean_gap", "Mean gap"]];
+  const names = [["pearson", "Pearson"], ["spearman", "Spearman"], ["mmrv", "MMRV"], ["mean_gap", "Mean gap [points]"]];
   const agreed = studies.map((s) => html("tr", { "data-model": s.model }, html("td", {}, s.model),
-    ...names.map(([name]) => html("td", { class: "number", "data-tip": s.agreement === null ? "" : `interval ${limits(s.agreement[name])}` }, s.agreement === null ? "–" : between(s.agreement[name]))),
+    ...names.map(([name]) => html("td", { class: "number", "data-tip": s.agreement === null ? "" : `interval ${name === "mean_gap" ? limits(s.agreement[name], 1, 100) : limits(s.agreement[name])}` }, s.agreement === null ? "–" : name === "mean_gap" ? points(s.agreement[name].estimate, s.agreement.starts) : between(s.agreement[name]))),
     html("td", { class: "number" }, s.agreement === null ? "–" : pValue(s.agreement.p)), html("td", { class: "number" }, s.trusted === null ? "–" : `${s.trusted.steps}`)));
   $("agreement").replaceChildren(html("div", { class: "table" }, html("table", {}, html("thead", {}, html("tr", {}, ...["Model", ...names.map(([, name]) => name), "p", "Trusted steps"].map((name, i) => html("th", i ? { class: "number" } : {}, name)))), html("tbody", {}, ...agreed))));
 

@@ -18,7 +18,7 @@ from simeval.outcomes import COUNTED, Outcome, read_outcomes
 from simeval.reader import Run
 from simeval.report.data import page_data
 from simeval.score import judged, run_scores
-from simeval.timing import binding, milliseconds
+from simeval.timing import binding, milliseconds, worth_reading
 from simeval.video import captioned, write_video
 
 Film = Callable[[Episode], tuple[np.ndarray, float] | None]
@@ -55,6 +55,7 @@ def _render(data: Mapping[str, Any], videos: Mapping[str, str]) -> str:
 
     folder = resources.files("simeval.report")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    timed, quick = worth_reading(data["scores"]["timing"])
     template = environment.from_string(folder.joinpath("page.html.j2").read_text(encoding="utf-8"))
     scripts = [
         folder.joinpath(name).read_text(encoding="utf-8")
@@ -69,6 +70,8 @@ def _render(data: Mapping[str, Any], videos: Mapping[str, str]) -> str:
         style="\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "matched.css")),
         script="\n".join(scripts),
         videos=videos,
+        timed=timed,
+        quick=quick,
         binding=binding,
         milliseconds=milliseconds,
     )
