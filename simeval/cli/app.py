@@ -67,6 +67,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+class _Parser(argparse.ArgumentParser):
+    """Help ends with what can be set, which is read when help is asked for."""
+
+    settings_of: str | None = None
+
+    def format_help(self) -> str:
+        """See ``argparse.ArgumentParser.format_help``."""
+        text = super().format_help()
+        if self.settings_of is None:
+            return text
+        from simeval.cli.settings_help import settings_help
+
+        return f"{text}\n{settings_help(self.settings_of)}\n"
+
+
 class _Terminated(KeyboardInterrupt):
     """SIGTERM, which a command hears as it hears Ctrl-C."""
 
@@ -126,16 +141,16 @@ def _dispatch(given: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
+    common = _Parser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="simeval",
         description="Exact, paired evaluation of robot policies in simulators and learned world models.",
         parents=[common],
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    def command(name: str, text: str) -> argparse.ArgumentParser:
+    def command(name: str, text: str) -> _Parser:
         return commands.add_parser(name, help=text, description=text, parents=[common])
 
     for name, text in (
@@ -147,6 +162,8 @@ def _parser() -> argparse.ArgumentParser:
         sub = command(name, text)
         sub.add_argument("overrides", nargs="*", metavar="SETTING=VALUE", help="e.g. world=metaworld policy=a,b seed=1")
         sub.add_argument("--config-dir", help="a folder with further world/, policy/, experiment/ configurations")
+        if name in ("run", "train"):
+            sub.settings_of = name
         if name == "check":
             sub.add_argument("--tasks", help="a world's tasks to check: all, or names with commas (default: three)")
             sub.add_argument("--steps", type=int, default=200, help="steps to follow every fork for (default: 200)")
