@@ -121,24 +121,30 @@ class Matched(Design):
         )
 
     def check(self, setting: Setting) -> None:
-        """See ``Design.check``: every World applies every axis."""
+        """See ``Design.check``: every World applies every axis. All that one cannot is said at once."""
         assert self.axes is not None
         for world in setting.worlds.values():
-            lacking = []
+            lacking, reasons, can = [], [], []
             for name in self.axes:
                 perturbation = self._draw(setting.seed, name, 0, 0)
+                told = name if name == perturbation.axis else f"{name} ({perturbation.axis})"
                 try:
                     _, around = split(world, [perturbation])
                 except UnsupportedError:
-                    lacking.append(name if name == perturbation.axis else f"{name} ({perturbation.axis})")
-                else:
+                    lacking.append(told)
+                    continue
+                try:
                     for effect in around:
                         effect_of(effect, world.spec)
+                except UnsupportedError as error:
+                    lacking.append(told)
+                    reasons.append(str(error))
+                else:
+                    can.append(name)
             if lacking:
-                can = ", ".join(name for name in self.axes if name not in {text.split(" ")[0] for text in lacking})
+                kept = f"keep those that it can: protocol.only=[{','.join(can)}]" if can else "choose others"
                 raise UnsupportedError(
-                    f"world {world.name!r} cannot apply {', '.join(lacking)}; "
-                    + (f"keep those that it can: protocol.only=[{can}]" if can else "choose others: perturbation=…")
+                    "; ".join([f"world {world.name!r} cannot apply {', '.join(lacking)}", kept, *reasons])
                 )
 
     def protocol(self, setting: Setting) -> Protocol:

@@ -198,10 +198,14 @@ class SimulatorWorld(World):
         for row in range(count):
             try:
                 result = call(row)
-                _fill(observation, row, result.observation, "observation")
-                _fill(signals, row, result.signals, "signal")
                 outcome = (result.reward, result.terminated, result.truncated, result.success)
-                _fill(flags, row, dict(zip(flags, outcome, strict=True)), "value")
+                problems = [
+                    *_fill(observation, row, result.observation, "observation"),
+                    *_fill(signals, row, result.signals, "signal"),
+                    *_fill(flags, row, dict(zip(flags, outcome, strict=True)), "value"),
+                ]
+                if problems:
+                    raise ValueError("; ".join(problems))
             except (Exception, SystemExit):  # a call of sys.exit ends an episode, and no run
                 failures[row] = traceback.format_exc()
                 self._discard(slots[row])
@@ -222,18 +226,25 @@ _FITTING: dict[type, str] = {float: "d", bool: "?", np.float64: "d", np.bool_: "
 """Scalar type -> the dtype character of a column that takes it as it is."""
 
 
-def _fill(columns: Mapping[str, np.ndarray], row: int, values: Mapping[str, Any], kind: str) -> None:
-    """Write ``values`` into ``row`` of ``columns``, which say what was declared; anything else raises."""
+def _fill(columns: Mapping[str, np.ndarray], row: int, values: Mapping[str, Any], kind: str) -> list[str]:
+    """Write ``values`` into ``row`` of ``columns``, which say what was declared; returns all that does not fit."""
+    problems = []
     if values.keys() != columns.keys():
-        raise ValueError(f"the simulator gave {kind}s {sorted(values)}; its World declares {sorted(columns)}")
+        problems = [f"the simulator gave {kind}s {sorted(values)}; its World declares {sorted(columns)}"]
     for key, column in columns.items():
+        if key not in values:
+            continue
         value = values[key]
         kind_of = value.__class__
         if kind_of is np.ndarray:
             fits = value.dtype == column.dtype and value.shape == column.shape[1:]
         else:
             fits = column.ndim == 1 and column.dtype.char in _FITTING.get(kind_of, "")
-        column[row] = value if fits else _converted(value, column, f"{kind} {key!r}")
+        try:
+            column[row] = value if fits else _converted(value, column, f"{kind} {key!r}")
+        except ValueError as error:
+            problems.append(str(error))
+    return problems
 
 
 def _converted(value: Any, column: np.ndarray, name: str) -> np.ndarray:

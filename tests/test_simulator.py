@@ -251,6 +251,7 @@ class Recited(Counter):
         ({"truncated": "False"}, "'truncated' is str"),
         ({"reward": "0.5"}, "'reward' is str"),
         ({"reward": 1j}, "'reward' is complex"),
+        ({"reward": 1j, "small": 300, "signals": {}}, "small.*; .*signals.*; .*reward"),  # all at once
     ],
 )
 def test_what_does_not_fit_the_declaration_is_a_failure_that_names_it(changes, message):

@@ -29,25 +29,26 @@ _UNSEEN = 10
 def declares_itself(bench: Bench) -> str:
     """It declares slots, tasks, spaces and a fingerprint."""
     world = bench.world
+    problems = []
     if world.num_slots != 3:
-        raise Violation(f"built with 3 slots, num_slots is {world.num_slots}")
+        problems.append(f"built with 3 slots, num_slots is {world.num_slots}")
     if not isinstance(world.tasks, tuple) or not world.tasks or len(set(world.tasks)) != len(world.tasks):
-        raise Violation(f"tasks must be a tuple of distinct names; it is {world.tasks!r}")
+        problems.append(f"tasks must be a tuple of distinct names; it is {world.tasks!r}")
     if not isinstance(world.observation_space, gymnasium.spaces.Dict) or not world.observation_space.spaces:
-        raise Violation(f"observation_space must be a Dict with a key; it is {world.observation_space}")
+        problems.append(f"observation_space must be a Dict with a key; it is {world.observation_space}")
     if not isinstance(world.action_space, gymnasium.spaces.Box) or world.action_space.dtype.kind != "f":
-        raise Violation(f"action_space must be a Box of floats; it is {world.action_space}")
+        problems.append(f"action_space must be a Box of floats; it is {world.action_space}")
     if not (np.isfinite(world.control_dt) and world.control_dt > 0):
-        raise Violation(f"control_dt must be a positive time [s]; it is {world.control_dt!r}")
+        problems.append(f"control_dt must be a positive time [s]; it is {world.control_dt!r}")
     for name in ("name", "fingerprint"):
         text = getattr(world, name)
         if not isinstance(text, str) or not text or "\n" in text:
-            raise Violation(f"{name} must be one line of text; it is {text!r}")
+            problems.append(f"{name} must be one line of text; it is {text!r}")
     if world.success_hold < 0:
-        raise Violation(f"success_hold counts steps, or is 0 for no success; it is {world.success_hold}")
-    for task in bench.tasks:
-        if world.horizon(task) < 1:
-            raise Violation(f"the horizon of {task!r} is {world.horizon(task)}")
+        problems.append(f"success_hold counts steps, or is 0 for no success; it is {world.success_hold}")
+    problems += [f"the horizon of {task!r} is {world.horizon(task)}" for task in bench.tasks if world.horizon(task) < 1]
+    if problems:
+        raise Violation("; ".join(problems))
     return world.fingerprint
 
 
