@@ -66,8 +66,8 @@ def losses(study: Study) -> str:
     shown = list(dict.fromkeys(row["axis"] for row in study["rows"] if _is_loss(row)))
     if len(shown) < 2:
         return ""
-    where = "every axis" if len(shown) == len(study["axes"]) else f"{', '.join(shown[:-1])} and {shown[-1]}"
-    return f"A loss is shown under {where} alone."
+    where = "every axis" if len(shown) == len(study["axes"]) else f"each of {', '.join(shown[:-1])} and {shown[-1]}"
+    return f"By itself, {where} shows a loss."
 
 
 def worst(study: Study) -> Mapping[str, Any] | None:

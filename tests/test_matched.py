@@ -189,8 +189,8 @@ def test_axes_that_a_world_cannot_apply_are_named_before_anything_runs() -> None
     ):
         study(axes=axes).size(setting(ToySimulator()))
     assert study(axes=axes, only=["gain"]).conditions == [("gain",)]
-    axes["dust"] = Level("sensor.occlusion", (2, 4, 8))
-    with pytest.raises(UnsupportedError, match=r"apply view .*, dust .*; .*=\[gain\]; .* changes pictures"):
+    axes["dust"] = Axis("sensor", {"proprio": 0.01}, one_sided=("proprio",))
+    with pytest.raises(UnsupportedError, match=r"apply view .*, dust .*; .*=\[gain\]; .* noise on proprio, which"):
         study(axes=axes).size(setting(ToySimulator()))  # all at once
 
 

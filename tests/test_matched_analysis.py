@@ -205,9 +205,9 @@ def test_the_headline_claims_the_losses_that_are_shown_and_no_others(tmp_path: P
     assert "The largest loss to one axis alone, −10 points under camera" in few
     assert "is not beyond chance: p = " in few
     assert "the worst axis alone is camera" in one
-    assert "A loss is shown" not in one
+    assert "By itself" not in one
     assert "the worst axis alone is camera" in both
-    assert both.endswith("A loss is shown under every axis alone.")
+    assert both.endswith("By itself, every axis shows a loss.")
     assert none == "p succeeds on 100 % of 30 starts as they are, and under no axis alone on fewer of them."
 
 
