@@ -15,6 +15,7 @@ from simeval.arms import Arm, condition_names, labels
 from simeval.errors import in_brief
 from simeval.fidelity_analysis import fidelity_studies, fidelity_words
 from simeval.folder import write_json
+from simeval.judge_analysis import judged_by
 from simeval.matched_analysis import matched_studies
 from simeval.matched_words import matched_headline
 from simeval.outcomes import COUNTED, Outcome, measure, read_outcomes
@@ -24,26 +25,38 @@ from simeval.recovery_analysis import recovery_studies, recovery_words
 from simeval.stats import holm
 from simeval.summaries import other_rules, over_tasks, rate, summary
 from simeval.timing import timings
+from simeval.verdicts import Verdicts, read_verdicts
 from simeval.versions import version_of
 from simeval.wording import bounds_of, headline, undefined
 
 SCHEMA = "simeval-scores/1"
 
 
-def score(run: Run, confidence: float = 0.95) -> dict[str, Any]:
+def score(run: Run, confidence: float = 0.95, judge: str | None = None) -> dict[str, Any]:
     """The scores of ``run`` as JSON data, also written to its ``scores.json``.
 
-    Raises ``TraceError``, naming the episode, where trace arrays, attributes and index disagree.
+    By the verdicts of a ``judge``, where one is named (``simeval.verdicts``), and then written beside these. Raises
+    ``TraceError``, naming the episode, where trace arrays, attributes and index disagree.
     """
-    scores = run_scores(run, read_outcomes(run), confidence)
-    write_json(run.path / "scores.json", scores)
+    verdicts = None if judge is None else read_verdicts(run, judge)
+    scores = run_scores(run, read_outcomes(run), confidence, verdicts)
+    write_json((run.path if verdicts is None else verdicts.folder) / "scores.json", scores)
     return scores
 
 
-def run_scores(run: Run, outcomes: Sequence[Outcome], confidence: float = 0.95) -> dict[str, Any]:
-    """The scores of a run with these outcomes; one that was not gone through to its end says so first of all."""
+def run_scores(
+    run: Run, outcomes: Sequence[Outcome], confidence: float = 0.95, verdicts: Verdicts | None = None
+) -> dict[str, Any]:
+    """The scores of a run with these outcomes; one that was not gone through to its end says so first of all.
+
+    With ``verdicts``, success is what their judge found, in the worlds that it judged.
+    """
+    recorded, told = outcomes, ""
+    if verdicts is not None:
+        outcomes = judged_by(recorded, verdicts)
+        told = f"the verdict of {verdicts.name}" + _where(recorded, verdicts)
     studies = fidelity_studies(run, outcomes, confidence)
-    scores = scores_of(judged(outcomes), run.path.name, confidence, run.conventions) | {"fidelity": studies}
+    scores = scores_of(judged(outcomes), run.path.name, confidence, run.conventions, told) | {"fidelity": studies}
     if studies:
         scores["headline"] = " ".join(map(fidelity_words, studies))
         scores["timing"] = [row for row in scores["timing"] if row["world"] == studies[0]["truth"]]
@@ -53,17 +66,27 @@ def run_scores(run: Run, outcomes: Sequence[Outcome], confidence: float = 0.95) 
     return {**scores, "headline": f"{said} {scores['headline']}", "unfinished": said}
 
 
+def _where(outcomes: Sequence[Outcome], verdicts: Verdicts) -> str:
+    others = sorted({outcome.world for outcome in outcomes} - set(verdicts.worlds))
+    return f" (in {', '.join(verdicts.worlds)}; in {', '.join(others)}: as recorded)" if others else ""
+
+
 def judged(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Those that say how good a policy is: all but actions that were done again in a model."""
     return [outcome for outcome in outcomes if version_of(outcome.arm.policy) is None]
 
 
 def scores_of(
-    outcomes: Sequence[Outcome], name: str, confidence: float = 0.95, conventions: Mapping[str, Any] | None = None
+    outcomes: Sequence[Outcome],
+    name: str,
+    confidence: float = 0.95,
+    conventions: Mapping[str, Any] | None = None,
+    judge: str = "",
 ) -> dict[str, Any]:
     """The scores of a set of outcomes. Branches (children of a rollout) are counted apart: they share their past.
 
-    ``conventions`` are the run's (``Run.conventions``), from which the control time is known.
+    ``conventions`` are the run's (``Run.conventions``), from which the control time is known. ``judge``: in words, who
+    found what succeeded, where that was not the World.
     """
     roots = [outcome for outcome in outcomes if not outcome.branch]
     names = labels(outcome.arm for outcome in outcomes)
@@ -75,7 +98,7 @@ def scores_of(
     scores: dict[str, Any] = {
         "schema": SCHEMA,
         "run": name,
-        "rule": _rule(roots, confidence),
+        "rule": _rule(roots, confidence, judge),
         "requested": {
             "rollouts": len(outcomes),
             "branches": len(outcomes) - len(roots),
@@ -90,7 +113,7 @@ def scores_of(
                 "setting": arm.setting,
                 **summary(members, confidence),
                 "over_tasks": over_tasks(members, confidence),
-                "under_other_rules": other_rules(members),
+                "under_other_rules": {} if judge else other_rules(members),
             }
             for arm, members in by_arm.items()
         ],
@@ -131,18 +154,19 @@ def _grouped(outcomes: Iterable[Outcome]) -> dict[Arm, list[Outcome]]:
     return groups
 
 
-def _rule(roots: Sequence[Outcome], confidence: float) -> dict[str, Any]:
+def _rule(roots: Sequence[Outcome], confidence: float, judge: str) -> dict[str, Any]:
     holds = sorted({o.success_hold for o in roots if o.summary is not None and o.success_hold})
     if len(holds) == 1:
         steps = f"{holds[0]} consecutive step" + ("s" if holds[0] > 1 else "")
     else:
         steps = f"as many consecutive steps as its world asks ({', '.join(map(str, holds)) or 'none recorded'})"
     without = sorted({outcome.world for outcome in roots if not outcome.success_hold})
-    success = f"the goal holds for {steps} before the horizon"
+    success = judge or f"the goal holds for {steps} before the horizon"
     if without:
         success = (f"{success}; " if holds else "") + undefined(without)
+    name = f"success by {judge}" if judge else "held success"
     return {
-        "name": ("return" if measure(roots) == "return" else "held success") + ", errors excluded",
+        "name": ("return" if measure(roots) == "return" else name) + ", errors excluded",
         "success": success,
         "denominator": "episodes that finished and were not solved before their first action",
         "success_hold": holds,

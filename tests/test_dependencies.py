@@ -17,6 +17,7 @@ PACKAGES = {
     "learning": {"simeval"},
     "worldmodels": {"simeval", "learning"},
     "policies": {"simeval", "learning"},
+    "judges": {"simeval", "learning"},
 }
 """Package -> the packages of this project that it may import beside itself; configs and tests are nobody's."""
 
@@ -26,12 +27,13 @@ LAYERS = {
     "numbers": ("metrics stats latency interaction agreement", "data"),
     "contract": ("world wrappers simulator policy matching perturbation axes", "data"),
     "trace": (
-        "content heap tape episode index shard shard_reader shard_source trace reader provenance folder store video",
+        "content heap tape episode index shard shard_reader shard_source trace reader provenance folder store video "
+        "films judge verdicts",
         "data numbers",
     ),
     "scores": (
         "arms audit outcomes summaries pairing score compare differences verdict wording timing tables "
-        "matched_analysis matched_words matched_tables recovery_analysis fidelity_analysis",
+        "matched_analysis matched_words matched_tables recovery_analysis fidelity_analysis judge_analysis judge_tables",
         "data numbers trace",
     ),
     "engine": ("schedule lane guard stage rollout", "data numbers contract trace"),

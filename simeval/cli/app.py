@@ -28,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given, rest = parser.parse_known_args(arguments)
     if rest and (
-        given.command not in ("run", "check", "train", "serve", "export") or any(word.startswith("-") for word in rest)
+        given.command not in ("run", "check", "train", "serve", "export", "judge")
+        or any(word.startswith("-") for word in rest)
     ):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
@@ -123,6 +124,10 @@ def _dispatch(given: argparse.Namespace) -> int:
         from simeval.cli.serve_command import serve_command
 
         return serve_command(given.overrides, given.config_dir)
+    if given.command == "judge":
+        from simeval.cli.judge_command import judge_command
+
+        return judge_command(Path(given.run), given.overrides, given.config_dir)
     if given.command == "doctor":
         from simeval.cli.doctor import doctor
 
@@ -130,9 +135,9 @@ def _dispatch(given: argparse.Namespace) -> int:
     from simeval.cli.read_commands import compare_command, export_command, report_command, score_command
 
     if given.command == "score":
-        return score_command(Path(given.run), given.audit)
+        return score_command(Path(given.run), given.audit, given.judge)
     if given.command == "report":
-        return report_command(Path(given.run), given.videos, given.audit, given.config_dir)
+        return report_command(Path(given.run), given.videos, given.audit, given.config_dir, given.judge)
     if given.command == "compare":
         return compare_command(Path(given.run_a), Path(given.run_b), given.policy_a, given.policy_b)
     if given.command == "export":
@@ -168,12 +173,21 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--tasks", help="a world's tasks to check: all, or names with commas (default: three)")
             sub.add_argument("--steps", type=int, default=200, help="steps to follow every fork for (default: 200)")
     audit = "compare every image and checkpoint with its digest too, which reads the whole trace"
+    judged = "count success by the verdicts of a judge of this run (`simeval judge`), into a file of its own"
+    sub = command(
+        "judge", "judge a run's episodes, and audit the judge, e.g. judge=classifier judge.checkpoint=trained/j"
+    )
+    sub.add_argument("run", metavar="RUN")
+    sub.add_argument("overrides", nargs="*", metavar="SETTING=VALUE", help="judge=own|classifier|vlm judge.… worlds=…")
+    sub.add_argument("--config-dir", help="a folder with further judge/ configurations")
     sub = command("score", "recompute a run's scores from its trace")
     sub.add_argument("run", metavar="RUN")
     sub.add_argument("--audit", action="store_true", help=audit)
+    sub.add_argument("--judge", metavar="NAME", help=judged)
     sub = command("report", "write a run's report.html from its trace")
     sub.add_argument("run", metavar="RUN")
     sub.add_argument("--audit", action="store_true", help=audit)
+    sub.add_argument("--judge", metavar="NAME", help=judged)
     sub.add_argument("--config-dir", help="the folder of configurations that the run was made with")
     sub.add_argument("--videos", type=int, default=0, help="film so many successes and failures per task and policy")
     sub = command("compare", "compare two runs, paired where they share starts and noise")

@@ -20,6 +20,7 @@ from simeval.errors import ConfigError, MissingPackageError, SimevalError, unkno
 from simeval.host import HostedPolicy, HostedWorld
 from simeval.host.target import locate, makes
 from simeval.host.world import DEADLINE
+from simeval.judge import Judge
 from simeval.matching import Declaring, fit
 from simeval.policy import Policy
 from simeval.protocols import Study
@@ -368,6 +369,12 @@ def build_trainer(entry: DictConfig, section: str) -> Trainer:
     arguments = resolved(entry)
     plain_name(f"{section}.name", arguments.get("name"))
     return _instantiate({k: v for k, v in arguments.items() if k != "name"}, "the training", Trainer, f"{section}.")
+
+
+def build_judge(entry: DictConfig) -> Judge:
+    """A configured judge."""
+    arguments = resolved(entry)
+    return _instantiate({k: v for k, v in arguments.items() if k != "name"}, "the judge", Judge)
 
 
 def check_target(target: Any, kind: type, what: str) -> None:

@@ -24,10 +24,13 @@ from simeval.tables import print_comparison, print_table
 from simeval.world import World
 
 
-def score_command(path: Path, audit: bool = False) -> int:
-    """Recompute ``scores.json`` and print the table; with ``audit``, compare with its digest all that was recorded."""
+def score_command(path: Path, audit: bool = False, judge: str | None = None) -> int:
+    """Recompute ``scores.json`` and print the table; with ``audit``, compare with its digest all that was recorded.
+
+    By the verdicts of a ``judge``, where one is named.
+    """
     run = Run(path)
-    scores = score(run)
+    scores = score(run, judge=judge)
     if audit:
         _audit(run)
     print_table(scores, Console())
@@ -54,8 +57,10 @@ def _audit(run: Run) -> None:
         print(f"note: {without} episodes were recorded without digests: of these, outcomes alone were checked")
 
 
-def report_command(path: Path, videos: int, audit: bool = False, config_dir: str | None = None) -> int:
-    """Write ``report.html`` anew, with ``videos`` more films per task, policy and outcome; ``audit``: as for scores.
+def report_command(
+    path: Path, videos: int, audit: bool = False, config_dir: str | None = None, judge: str | None = None
+) -> int:
+    """Write ``report.html`` anew, with ``videos`` more films per task, policy and outcome; the rest: as for scores.
 
     ``config_dir`` is the one that the run was made with: its World may be a module beside it.
     """
@@ -70,7 +75,7 @@ def report_command(path: Path, videos: int, audit: bool = False, config_dir: str
             print(f"note: {note}")
     elif not any((run.path / "videos").glob("*.mp4")):
         print(f"note: no videos; film some with `simeval report {path} --videos 1`")
-    print(f"report: {report(run)}")
+    print(f"report: {report(run, judge=judge)}")
     return 0
 
 

@@ -263,7 +263,7 @@ function releaseVideos() {
 
 function videoOf(id) {
   const stored = $(`video-${id}`);
-  let source = DATA.videos_beside.includes(id) ? `videos/${id}.mp4` : null;
+  let source = DATA.videos_beside.includes(id) ? `${DATA.videos_at}/${id}.mp4` : null;
   if (stored) {
     const bytes = Uint8Array.from(atob(stored.textContent), (c) => c.charCodeAt(0));
     source = URL.createObjectURL(new Blob([bytes], { type: "video/mp4" }));
@@ -409,7 +409,7 @@ function drawMethod() {
   $("rules").replaceChildren(html("dl", {}, ...entries.flatMap(([name, text]) => [html("dt", {}, name), html("dd", {}, text)])));
   const names = Object.keys(scores.arms[0]?.under_other_rules ?? {});
   const head = html("tr", {}, html("th", {}, "Policy"), ...names.map((name) => html("th", { class: "number" }, name)));
-  $("other-rules-part").hidden = !byRate;
+  $("other-rules-part").hidden = !byRate || !names.length;
   const rows = scores.arms.filter((arm) => arm.measure === "success" && (DATA.general || arm.condition === "nominal")).map((arm) => html("tr", {}, html("td", {}, arm.arm), ...names.map((name) => html("td", { class: "number" }, arm.under_other_rules[name] === null ? "–" : percent(arm.under_other_rules[name], arm.n)))));
   const note = scores.fidelity.length ? "All episodes of a policy in a world count here: in the models, those from further starts too. The rates above are of the starts that all worlds share, and differ for that reason." : null;
   $("other-rules").replaceChildren(...(note ? [html("p", { class: "note" }, note)] : []), html("div", { class: "table" }, html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows))));

@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
@@ -13,12 +14,14 @@ import numpy as np
 
 from simeval.episode import Episode
 from simeval.folder import write_json, write_text
+from simeval.judge_analysis import judged_by
 from simeval.matched_words import stories
 from simeval.outcomes import COUNTED, Outcome, read_outcomes
 from simeval.reader import Run
 from simeval.report.data import page_data
 from simeval.score import judged, run_scores
 from simeval.timing import binding, milliseconds, worth_reading
+from simeval.verdicts import read_verdicts
 from simeval.video import captioned, write_video
 
 Film = Callable[[Episode], tuple[np.ndarray, float] | None]
@@ -28,24 +31,29 @@ EMBED_MIB = 12.0
 """Videos up to this size in all are put into the page, so that it can be mailed; the others stay beside it."""
 
 
-def report(run: Run, *, film: Film | None = None, embed_mib: float = EMBED_MIB) -> Path:
+def report(run: Run, *, film: Film | None = None, embed_mib: float = EMBED_MIB, judge: str | None = None) -> Path:
     """Score ``run`` and write its ``report.html``; returns the page's path.
 
     Every ``videos/<rollout id>.mp4`` of the run folder is shown: embedded while the total stays within ``embed_mib``
     [MiB], alternating between tasks, policies and outcomes, and by relative link beyond that. With ``film``, a success
     and a failure of each task and policy that have no video yet are filmed first; where no success is defined, the
-    episodes of the lowest and the highest return.
+    episodes of the lowest and the highest return. By the verdicts of a ``judge``, where one is named, and then written
+    beside these.
     """
     everything = read_outcomes(run)
-    scores, outcomes = run_scores(run, everything), judged(everything)
-    write_json(run.path / "scores.json", scores)
+    verdicts = None if judge is None else read_verdicts(run, judge)
+    folder = run.path if verdicts is None else verdicts.folder
+    scores = run_scores(run, everything, verdicts=verdicts)
+    outcomes = judged(everything if verdicts is None else judged_by(everything, verdicts))
+    write_json(folder / "scores.json", scores)
     if film is not None:
         _film_samples(run, outcomes, film)
     embedded, beside = _videos(run.path / "videos", outcomes, embed_mib * 2**20)
     data = page_data(run, scores, outcomes)
     data["videos_beside"] = beside
     data["embed_mib"] = embed_mib
-    path = run.path / "report.html"
+    data["videos_at"] = os.path.relpath(run.path / "videos", folder)
+    path = folder / "report.html"
     write_text(path, _render(data, embedded))
     return path
 
