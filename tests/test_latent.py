@@ -16,6 +16,7 @@ from simeval.noise import Key, StepKey
 from simeval.reader import Run
 from simeval.testing import assert_conforms, check_world
 from worldmodels.checkpoint import CHECKPOINTS
+from worldmodels.controls import Corrected
 from worldmodels.horizon import horizon_errors
 from worldmodels.interface import NUMBERS
 from worldmodels.latent import sigreg
@@ -189,6 +190,32 @@ def test_the_simulator_leads_for_as_many_frames_as_asked(pictures: tuple[Path, d
         seen = [world.step([2], action, [key(step)]), truth.step([0], action, [key(step)])]
         same.append(np.array_equal(*(found.observation["image_side"] for found in seen)))
     assert same == [True, True, True, False, False]
+
+
+def told_the_truth(checkpoint: Path, num_slots: int = 4) -> Corrected:
+    return Corrected(checkpoint, num_slots=num_slots, batch_size=4, simulator=balls(num_slots))
+
+
+@pytest.mark.slow
+def test_a_model_that_is_told_the_truth_passes_every_sentence_of_the_suite(
+    numbers: tuple[Path, dict[str, float]],
+) -> None:
+    assert_conforms(check_world(partial(told_the_truth, numbers[0]), steps=12))
+
+
+@pytest.mark.slow
+def test_a_model_that_is_told_the_truth_foresees_each_frame_from_true_ones(
+    pictures: tuple[Path, dict[str, float]],
+) -> None:
+    def shown(world: LearnedWorld) -> list[np.ndarray]:
+        world.reset([0], [world.start("bounce", 5)], [key(0)])
+        action = np.full((1, 2), 0.5, np.float32)
+        return [world.step([0], action, [key(step)]).observation["state"] for step in range(1, 5)]
+
+    corrected = shown(told_the_truth(pictures[0]))
+    for frames in range(1, 5):
+        led = LearnedWorld(pictures[0], num_slots=4, batch_size=4, simulator=balls(4), context=frames)
+        np.testing.assert_array_equal(corrected[frames - 1], shown(led)[frames - 1])
 
 
 @pytest.mark.slow

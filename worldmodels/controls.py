@@ -1,14 +1,19 @@
-"""Worlds that a model must beat: one that does not hear what is done, and one where nothing moves."""
+"""What a model is held against: one that does not hear what is done, one where nothing moves, one told the truth."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from simeval.errors import ConfigError
 from simeval.noise import StepKey
 from simeval.types import Array, TimeStep
+from simeval.world import World
 from simeval.wrappers import Delegate
 from worldmodels.world import LearnedWorld
+
+_SHOWN = ("seen", "reward", "terminated", "truncated", "success", "disagreement")
 
 
 class Blind(Delegate):
@@ -46,3 +51,28 @@ class Persistence(Delegate):
         self.check_slots(slots)
         self.check_actions(slots, actions, keys)
         return self.world.restore(slots, self.world.snapshot(slots))
+
+
+class Corrected(LearnedWorld):
+    """A model that is shown the truth after every frame (teacher forcing): each is foreseen from true ones alone.
+
+    ``simulator`` goes along and is asked for the truth, and what is shown is what the model had foreseen of it; other
+    arguments are those of ``LearnedWorld``. The error of a step, without those that came before it.
+    """
+
+    name = "corrected"
+
+    def __init__(self, checkpoint: str, simulator: World, **settings: Any):
+        if simulator is None:
+            raise ConfigError("world 'corrected' is told the truth by a simulator; name it: +world@world.simulator=…")
+        super().__init__(checkpoint, simulator=simulator, **{**settings, "context": sys.maxsize})
+        self.fingerprint = f"corrected: {self.fingerprint}"
+
+    def _look(self, slots: Sequence[int], actions: np.ndarray, keys: Sequence[StepKey]) -> None:
+        due = self._due(slots)
+        foreseen = self._foreseen(due, [key for slot, key in zip(slots, keys, strict=True) if slot in due])
+        shown = {slot: {name: self._running(slot)[name] for name in _SHOWN} for slot in slots}
+        shown |= {slot: {name: said[name] for name in _SHOWN} for slot, said in zip(due, foreseen, strict=True)}
+        super()._look(slots, actions, keys)
+        for slot in slots:
+            self._running(slot).update(shown[slot])

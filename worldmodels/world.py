@@ -242,34 +242,50 @@ class LearnedWorld(World):
                 "success": bool(step.success[place]),
                 "context": row["context"] - 1,
             }
-        due = [slot for slot in slots if len(self._running(slot)["given"]) == self._block]
-        given = np.stack([self._running(slot)["given"] for slot in due]) if due else np.zeros((0, 0))
+        due = self._due(slots)
+        given = [self._running(slot)["given"] for slot in due]
+        noise = self._noise([key for slot, key in zip(slots, keys, strict=True) if slot in due])
         for own, rows in self._batches(len(due)):
             shown = [self._running(due[row])["seen"] for row in rows]
-            calm = torch.zeros(len(rows), self._model.step_draws, device=self._device)
             frames = {name: self._sent(np.stack([one[name] for one in shown])) for name in shown[0]}
-            state = self._model.observe(self._states([due[row] for row in rows]), self._sent(given[rows]), frames, calm)
+            action = self._sent(np.stack([given[row] for row in rows]))
+            state = self._model.observe(
+                self._states([due[row] for row in rows]), action, frames, self._sent(noise[rows])
+            )
             for row, kept in zip(own, self._kept(state), strict=False):
                 self._running(due[row]).update(state=kept, given=self._none)
 
     def _imagine(self, slots: Sequence[int], keys: Sequence[StepKey]) -> None:
         """The next frame of some slots, all of whose actions are given."""
-        given = np.stack([self._running(slot)["given"] for slot in slots])
-        noise = (self._temperature * standard_normal(keys, (self._model.step_draws,), "step")).astype(np.float32)
+        for slot, foreseen in zip(slots, self._foreseen(slots, keys), strict=True):
+            self._running(slot).update(foreseen, given=self._none)
+
+    def _due(self, slots: Sequence[int]) -> list[int]:
+        """Those in which all actions of a frame are given."""
+        return [slot for slot in slots if len(self._running(slot)["given"]) == self._block]
+
+    def _noise(self, keys: Sequence[StepKey]) -> np.ndarray:
+        return (self._temperature * standard_normal(keys, (self._model.step_draws,), "step")).astype(np.float32)
+
+    def _foreseen(self, slots: Sequence[int], keys: Sequence[StepKey]) -> list[dict[str, Any]]:
+        """What the model says of the next frame of some slots, all of whose actions are given, and its state then."""
+        given, noise, found = [self._running(slot)["given"] for slot in slots], self._noise(keys), []
         for own, rows in self._batches(len(slots)):
-            state = self._states([slots[row] for row in rows])
-            following, imagined = self._model.step(state, self._sent(given[rows]), self._sent(noise[rows]))
+            action = self._sent(np.stack([given[row] for row in rows]))
+            following, imagined = self._model.step(
+                self._states([slots[row] for row in rows]), action, self._sent(noise[rows])
+            )
             seen = {name: value.cpu().numpy() for name, value in imagined.seen.items()}
             columns = {name: getattr(imagined, name).cpu().numpy() for name in ("reward", "success", "terminated")}
             apart = imagined.disagreement
             columns[_DISAGREEMENT] = np.zeros(len(rows)) if apart is None else apart.cpu().numpy()
             for place, (row, kept) in enumerate(zip(own, self._kept(following), strict=False)):
-                held = self._running(slots[row])
-                held |= {name: column[place].item() for name, column in columns.items()}
-                held["truncated"] = self._is_cut(held["steps"], held[_DISAGREEMENT])
-                held["reward"] -= self._penalty * held[_DISAGREEMENT]
-                held |= {"seen": {name: array[place].copy() for name, array in seen.items()}}
-                held |= {"state": kept, "given": self._none}
+                said: dict[str, Any] = {name: column[place].item() for name, column in columns.items()}
+                said["truncated"] = self._is_cut(self._running(slots[row])["steps"], said[_DISAGREEMENT])
+                said["reward"] -= self._penalty * said[_DISAGREEMENT]
+                said["seen"] = {name: array[place].copy() for name, array in seen.items()}
+                found.append({**said, "state": kept})
+        return found
 
     def _states(self, slots: Sequence[int]) -> dict[str, torch.Tensor]:
         held = [self._running(slot)["state"] for slot in slots]
