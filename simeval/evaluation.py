@@ -35,8 +35,8 @@ def evaluate(
     design = Paired if len(named) > 1 else MonteCarlo
     study = design(episodes=episodes, tasks=tasks, horizon=horizon)
     setting = Setting({world.name: world}, {world.name: list(named)}, seed)
-    size = study.size(setting)
     bound = {name: fit(policy, world.spec) for name, policy in named.items()}
+    size = study.size(setting)
     settings = {"seed": seed, "horizon": horizon}
     store = MemoryStore() if path is None else _store(Path(path), world, bound, settings, size)
     with Engine({world.name: world}, {world.name: bound}, store) as engine:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from simeval.errors import TraceError
+from simeval.errors import ConfigError, TraceError
 from simeval.noise import NOISE_LAYOUT
 from simeval.provenance import git_commit, hardware, versions
 from simeval.reader import Run
@@ -30,6 +30,14 @@ class Manifest:
     policies: Mapping[str, Mapping[str, str]]
     conventions: Mapping[str, Any] = field(default_factory=dict)
     size: int | None = None
+
+    def __post_init__(self) -> None:
+        whose = {f"world {name!r}": text for name, text in self.worlds.items()}
+        for world, policies in self.policies.items():
+            whose |= {f"policy {name!r} in world {world!r}": text for name, text in policies.items()}
+        for what, text in whose.items():
+            if not isinstance(text, str):
+                raise ConfigError(f"the fingerprint of {what} is {text!r}, expected one line of text")
 
     def session(self) -> dict[str, Any]:
         """One stretch of writing: when, with which versions, on what; ``ended`` once the study was gone through."""

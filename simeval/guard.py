@@ -1,6 +1,6 @@
 """What Worlds and policies return, held against their contracts before it is used or recorded."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -8,8 +8,8 @@ import numpy as np
 
 from simeval.errors import ConfigError
 from simeval.lane import Lane
-from simeval.policy import SNAPSHOT, PolicyStep
-from simeval.types import TimeStep
+from simeval.policy import REPLANNED, SNAPSHOT, PolicyStep
+from simeval.types import Snapshot, TimeStep
 from simeval.world import World, action_problems
 
 _NUMBERS = "biufc"
@@ -45,12 +45,10 @@ class WorldGuard:
         for key, value in shown.items():
             if len(value) != count:
                 raise self._broken(f"{key} has {len(value)} rows for {count} slots")
-        reward = result.reward
-        if not isinstance(reward, np.ndarray) or reward.dtype.kind not in "fiu" or reward.shape != (count,):
-            raise self._broken(f"reward is {_described(reward)}, expected float64[{count}]")
 
     def failures(self, result: TimeStep, lanes: Sequence[Lane]) -> dict[int, str]:
         """Row -> why its simulation failed: what the World reports, and what is not finite."""
+        self._check_parts(result)
         for row, why in result.failures.items():
             if not isinstance(why, str) or row not in range(len(lanes)):
                 raise self._broken(f"failures has {why!r} of row {row!r}, expected texts of rows below {len(lanes)}")
@@ -60,14 +58,37 @@ class WorldGuard:
             flag = np.asarray(getattr(result, name))
             if flag.dtype != bool or flag.shape != (len(lanes),):
                 raise self._broken(f"{name} is {flag.dtype}{list(flag.shape)}, expected bool[{len(lanes)}]")
+        reward = result.reward
+        if not isinstance(reward, np.ndarray) or reward.dtype.kind not in "fiu" or reward.shape != (len(lanes),):
+            raise self._broken(f"reward is {_described(reward)}, expected float64[{len(lanes)}]")
         failures = dict(result.failures)
         for name, value in (*result.observation.items(), ("reward", result.reward)):
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
+            if not isinstance(value, np.ndarray) or value.shape[:1] != (len(lanes),):
+                continue  # which :meth:`check` refuses, unless it is kept on a device
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
                 finite = np.isfinite(value.reshape(len(lanes), -1)).all(axis=1)
                 for row in np.flatnonzero(~finite):
                     where = f"world {self._world.name!r}, slot {lanes[row].slot}, step {lanes[row].step}"
                     failures.setdefault(int(row), f"{where}: {name} is not finite; the simulation diverged")
         return failures
+
+    def snapshots(self, taken: Sequence[Snapshot], count: int) -> list[Snapshot]:
+        """What ``World.snapshot`` gave for ``count`` slots; ``ConfigError`` where that is something else."""
+        listed = isinstance(taken, list | tuple)
+        if not listed or len(taken) != count or not all(isinstance(snapshot, Snapshot) for snapshot in taken):
+            kinds = sorted({type(item).__name__ for item in taken}) if listed else []
+            found = f"{len(taken)} of {', '.join(kinds)}" if listed else f"{taken!r:.60}"
+            raise self._broken(f"snapshot gave {found} for {count} slots, expected a Snapshot of each")
+        return list(taken)
+
+    def _check_parts(self, result: TimeStep) -> None:
+        if not isinstance(result, TimeStep):
+            raise self._broken(f"it returned {_described(result)}, expected a TimeStep")
+        for name in ("observation", "signals", "failures"):
+            if not isinstance(getattr(result, name), Mapping):
+                raise self._broken(f"{name} is {_described(getattr(result, name))}, expected a mapping")
+        if not isinstance(result.lost, Collection):
+            raise self._broken(f"lost is {_described(result.lost)}, expected a set of slots")
 
     def _check_names(self, result: TimeStep) -> None:
         for shown in (result.observation, result.signals):
@@ -103,6 +124,8 @@ def cast_actions(space: gymnasium.spaces.Box, actions: np.ndarray) -> tuple[np.n
 
 def extras_of(result: PolicyStep, count: int) -> dict[str, np.ndarray]:
     """All that a policy said of its actions, as arrays ``[n, ...]`` that can be recorded; ``ValueError`` otherwise."""
+    if not isinstance(result.extras, Mapping):
+        raise ValueError(f"extras are {_described(result.extras)}; expected a mapping of names to arrays")
     extras = {key: np.asarray(value) for key, value in result.extras.items()}
     for key, value in (("log_prob", result.log_prob), ("entropy", result.entropy), ("chunk", result.chunk)):
         if value is not None:
@@ -112,14 +135,20 @@ def extras_of(result: PolicyStep, count: int) -> dict[str, np.ndarray]:
         if value.dtype.kind not in _NUMBERS:
             raise ValueError(f"extras {key!r} are of dtype {value.dtype}; numbers and booleans can be recorded")
     check_rows(extras, count, "extras")
+    if REPLANNED in extras and extras[REPLANNED].shape != (count,):
+        raise ValueError(f"extras {REPLANNED!r} are {_described(extras[REPLANNED])}, expected bool[{count}]")
     return extras
 
 
 def check_rows(arrays: Mapping[str, Any], count: int, what: str) -> None:
-    """Raise ``ValueError`` unless every array of a nested mapping has ``count`` rows."""
+    """Raise ``ValueError`` unless ``arrays`` is a nested mapping of arrays with ``count`` rows each."""
+    if not isinstance(arrays, Mapping):
+        raise ValueError(f"{what} is {_described(arrays)}; expected a mapping of names to arrays")
     for key, value in arrays.items():
         if isinstance(value, Mapping):
             check_rows(value, count, what)
+        elif getattr(value, "ndim", None) is None:
+            raise ValueError(f"{what} {key!r} is {_described(value)}; expected an array of {count} rows")
         elif value.ndim == 0 or len(value) != count:
             raise ValueError(f"{what} {key!r} has shape {list(value.shape)}; expected {count} rows, one per episode")
 

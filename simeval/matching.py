@@ -1,6 +1,6 @@
 """A policy made ready for a World, if both mean the same: conventions are compared before anything runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,18 @@ from simeval.world import World
 
 def fit(policy: Policy, spec: WorldSpec) -> Policy:
     """``policy`` bound to a World; ``ConfigError`` with all differences where the two declare other conventions."""
+    keys = policy.observation_keys
+    if isinstance(keys, str) or not isinstance(keys, Collection):
+        raise ConfigError(
+            f"observation_keys of policy {type(policy).__name__} is {keys!r}, expected a tuple of names, as ('state',)"
+        )
     bound = policy.bind(spec)
+    if not isinstance(bound, Policy):
+        raise ConfigError(f"bind of policy {type(policy).__name__} gave {bound!r:.60}, expected the policy bound")
+    if not isinstance(bound.conventions, Conventions):
+        raise ConfigError(
+            f"conventions of policy {type(policy).__name__} is {bound.conventions!r:.60}, expected Conventions"
+        )
     different = [item.told(spec.name) for item in matches(bound, spec) if item.differs]
     if different:
         raise ConfigError(f"policy and world {spec.name!r} follow different conventions: {'; '.join(different)}")

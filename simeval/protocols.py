@@ -13,7 +13,7 @@ from simeval.noise import Key
 from simeval.perturbation import effect_of, split
 from simeval.policy import Policy
 from simeval.schedule import Drop, Protocol, parallel_iter
-from simeval.settings import names, truth
+from simeval.settings import names, truth, whole
 from simeval.types import Perturbation, Rollout, Start
 from simeval.world import World
 
@@ -112,7 +112,8 @@ class Design(Study):
     def rollout(self, starts: "Starts", name: str, policy: str, task: str, index: int, seed: int) -> Rollout:
         """The rollout of a policy from the ``index``-th start of a task that ``seed`` draws, with noise of its own."""
         world = starts.setting.worlds[name]
-        horizon = world.horizon(task) if self.horizon is None else self.horizon
+        own = whole(f"horizon of task {task!r} in world {name!r}", world.horizon(task))
+        horizon = own if self.horizon is None else self.horizon
         every = self.snapshot_every
         return Rollout(
             start=starts.at(name, task, seed, index),
@@ -206,8 +207,18 @@ class Starts:
         """Start ``index`` of one World and task."""
         key = (name, task, seed)
         if index >= len(self._starts.get(key, ())):  # a longer list begins with the shorter one
-            self._starts[key] = self.setting.worlds[name].starts(task, max(_FIRST, 2 * index), seed)
+            self._starts[key] = self._drawn(name, task, seed, max(_FIRST, 2 * index))
         return self._starts[key][index]
+
+    def _drawn(self, name: str, task: str, seed: int, count: int) -> list[Start]:
+        drawn = self.setting.worlds[name].starts(task, count, seed)
+        listed = isinstance(drawn, list | tuple) and len(drawn) >= count
+        if not listed or not all(isinstance(start, Start) and start.task == task for start in drawn):
+            raise ConfigError(
+                f"world {name!r} breaks its contract (`simeval check` proves it): for {count} starts of "
+                f"task {task!r} it gives {drawn!r:.200}"
+            )
+        return list(drawn)
 
 
 def _perturbation(data: Any) -> Perturbation:

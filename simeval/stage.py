@@ -23,6 +23,7 @@ from simeval.policy import (
     SNAPSHOT,
     Memory,
     Policy,
+    PolicyStep,
     memory_row,
     put_memory,
     snapshot_column,
@@ -205,10 +206,15 @@ class Stage:
         name = lane.rollout.policy
         with suppress(_Abandoned), self._blame("policy", [lane]):
             if name not in self._memory:
-                every = np.arange(self.world.num_slots)
-                self._memory[name] = take_memory(self.policies[name].initial_memory(self.world.num_slots), every)
-            initial = self.policies[name].initial_memory(1) if memory is None else stack_memory([memory])
+                count = self.world.num_slots
+                self._memory[name] = take_memory(self._initial_memory(name, count), np.arange(count))
+            initial = self._initial_memory(name, 1) if memory is None else stack_memory([memory])
             put_memory(self._memory[name], np.array([lane.slot]), initial)
+
+    def _initial_memory(self, name: str, count: int) -> Memory:
+        memory = self.policies[name].initial_memory(count)
+        check_rows(memory, count, "initial_memory")
+        return memory
 
     # Acting
 
@@ -236,6 +242,8 @@ class Stage:
             memory = take_memory(bank, slots)
             began = time.perf_counter()
             result = policy.act(observation, [lane.instruction for lane in lanes], memory, keys)
+            if not isinstance(result, PolicyStep):
+                raise self._misfit(name, f"policy {name!r} gave {result!r:.60}, expected a PolicyStep")
             action = np.asarray(result.action)
             took = time.perf_counter() - began
             if action.shape != (len(lanes), *space.shape) or action.dtype.kind not in "biuf":
@@ -278,6 +286,9 @@ class Stage:
             f"policy {name!r} gave actions of shape {action.shape} and dtype {action.dtype} for {count} observations; "
             f"world {self.world.name!r} expects numbers of shape {(count, *self.world.action_space.shape)}"
         )
+        return self._misfit(name, text)
+
+    def _misfit(self, name: str, text: str) -> Exception:
         # A policy that never acted rightly does not fit the World; one that did has made a mistake in an episode.
         return ValueError(text) if name in self._acted else ConfigError(text)
 
@@ -405,7 +416,7 @@ class Stage:
         """The World's state of each lane; ``_Abandoned`` if one has none any more, and those still there go on."""
         with self._blame("world", lanes):
             try:
-                return self.world.snapshot([lane.slot for lane in lanes])
+                return self._guard.snapshots(self.world.snapshot([lane.slot for lane in lanes]), len(lanes))
             except LostError as error:
                 lost = error
         self._lose(lost.slots, lanes, dict.fromkeys(range(len(lanes)), str(lost)))

@@ -79,6 +79,12 @@ class Perturbation:
         return cls(**data)
 
 
+def _whole(what: str, received: object) -> int:
+    if isinstance(received, bool) or not isinstance(received, int | np.integer):
+        raise TypeError(f"{what} is a whole number; received {received!r}")
+    return int(received)
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotRef:
     """A snapshot kept in a recorded run: the run folder, the rollout that kept it, and the step it was kept at."""
@@ -103,6 +109,14 @@ class Start:
     index: int | None = None
     snapshot: SnapshotRef | None = None
     perturbations: tuple[Perturbation, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("task", "instruction"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} of a start is text; received {getattr(self, name)!r}")
+        for name in ("seed", "index"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _whole(f"{name} of a start", getattr(self, name)))
 
     def to_json(self) -> dict[str, Any]:
         """The same as JSON data, defaults left out."""
@@ -150,6 +164,8 @@ class Rollout:
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
+        for name in ("seed", "horizon", "branch_step"):
+            object.__setattr__(self, name, _whole(f"{name} of a rollout", getattr(self, name)))
         if self.horizon < 1:
             raise ValueError(f"a rollout needs a horizon of at least one step; received {self.horizon}")
         if self.branch_step < 0 or (self.parent is None and self.branch_step):

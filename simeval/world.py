@@ -7,8 +7,9 @@ import gymnasium
 import numpy as np
 
 from simeval.conventions import UNDECLARED, Conventions
-from simeval.errors import ActionError, SnapshotError, UnsupportedError, unknown
+from simeval.errors import ActionError, ConfigError, SnapshotError, UnsupportedError, unknown
 from simeval.noise import Key, StepKey
+from simeval.settings import names, positive, whole
 from simeval.types import Array, Snapshot, Start, TimeStep, WorldSpec
 
 
@@ -125,7 +126,8 @@ class World(ABC):
 
     @property
     def spec(self) -> WorldSpec:
-        """What a policy may know of this World."""
+        """What a policy may know of this World; ``ConfigError`` for an attribute that is not what it should be."""
+        self._check_declared()
         conventions = self.conventions.of_spaces(self.observation_space, self.action_space, self.control_dt)
         return WorldSpec(self.name, self.observation_space, self.action_space, self.control_dt, self.tasks, conventions)
 
@@ -138,6 +140,19 @@ class World(ABC):
         """Raise ``ConfigError`` with the nearest names unless ``task`` exists."""
         if task not in self.tasks:
             raise unknown(f"task of world {self.name!r}", task, self.tasks)
+
+    def _check_declared(self) -> None:
+        what = f"{name!r}" if isinstance(name := getattr(self, "name", None), str) else type(self).__name__
+        for attribute, kind in _DECLARED:
+            value = getattr(self, attribute, None)
+            if not isinstance(value, kind):
+                raise ConfigError(f"world {what}: {attribute} is {value!r:.60}, expected a {kind.__name__}")
+        whole(f"num_slots of world {what}", self.num_slots)
+        whole(f"success_hold of world {what}", self.success_hold, 0)
+        positive(f"control_dt of world {what}", self.control_dt)
+        tasks = self.tasks
+        if isinstance(tasks, str) or not names(f"tasks of world {what}", tasks) or len(set(tasks)) < len(tasks):
+            raise ConfigError(f"world {what}: tasks is {tasks!r:.60}, expected a tuple of different names")
 
     def check_slots(self, slots: Sequence[int]) -> None:
         """Raise ``IndexError`` unless ``slots`` are distinct and exist."""
@@ -159,6 +174,17 @@ class World(ABC):
                     f"this snapshot was taken in [{snapshot.world}] and cannot be restored in [{own}]; "
                     "use the same world settings and package versions"
                 )
+
+
+_DECLARED: tuple[tuple[str, type], ...] = (
+    ("name", str),
+    ("fingerprint", str),
+    ("dynamics", str),
+    ("observation_space", gymnasium.spaces.Dict),
+    ("action_space", gymnasium.spaces.Box),
+    ("conventions", Conventions),
+)
+"""Attribute of a World -> what it is."""
 
 
 def action_problems(space: gymnasium.spaces.Box, actions: Array, count: int) -> dict[int, str]:

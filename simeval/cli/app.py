@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from simeval.errors import ConfigError, SimevalError, UnsupportedError
+from simeval.errors import ConfigError, SimevalError, UnsupportedError, in_brief
 
 _LATER = {
     "import": "reading other formats comes with training from logged rollouts",
@@ -59,6 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.debug:
             traceback.print_exc()
         print("simeval: there is not memory enough for what was asked; ask for less at a time", file=sys.stderr)
+        return 2
+    except Exception as error:  # of somebody's World, policy or protocol outside an episode, or a fault of ours
+        if given.debug:
+            traceback.print_exc()
+        report = "".join(traceback.format_exception(error))
+        print(f"simeval: {in_brief(report)}; with --debug it shows where", file=sys.stderr)
         return 2
     except _Terminated:
         print("simeval: terminated", file=sys.stderr)

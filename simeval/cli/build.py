@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -16,7 +17,7 @@ from simeval.axes import PerturbationAxis
 from simeval.cli.compose import options_of
 from simeval.conventions import read_conventions
 from simeval.declared import check_declared
-from simeval.errors import ConfigError, MissingPackageError, SimevalError, unknown
+from simeval.errors import ConfigError, MissingPackageError, SimevalError, in_brief, unknown
 from simeval.host import HostedPolicy, HostedWorld
 from simeval.host.target import locate, makes
 from simeval.host.world import DEADLINE
@@ -105,10 +106,18 @@ def build_worlds(config: DictConfig) -> dict[str, World]:
                 print(f"note: world {name!r} runs in {python}, as {config.run.dir} or you say", file=sys.stderr)
             worlds[name] = build_world(settings)
     except BaseException:
-        for world in worlds.values():
-            world.close()
+        close_all({f"world {name!r}": world for name, world in worlds.items()})
         raise
     return worlds
+
+
+def close_all(things: Mapping[str, World | Policy]) -> None:
+    """Close every one; one that fails keeps neither the others from it nor what was done with them from being shown."""
+    for what, thing in things.items():
+        try:
+            thing.close()
+        except Exception:
+            print(f"warning: {what} failed to close: {in_brief(traceback.format_exc())}", file=sys.stderr)
 
 
 def resolved(entry: DictConfig) -> Any:
@@ -424,6 +433,8 @@ def _instantiate(arguments: Any, what: str, kind: type, at: str | None = None) -
             raise MissingPackageError(f"{what} needs {missing}, which", missing) from error
         reason = error.__cause__ if error.__cause__ is not None else error
         raise ConfigError(f"{what}: {type(reason).__name__}: {' '.join(str(reason).split())}") from error
+    except SystemExit as error:
+        raise ConfigError(f"{what}: its class calls sys.exit({error.code!r}) where it is built") from error
     except OmegaConfBaseException as error:
         raise ConfigError(f"{what}: {' '.join(str(error).split())}") from None
     if not isinstance(built, kind):

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from simeval.cli.build import has_worlds, rebuild_world, recorded_config, world_configs
+from simeval.cli.build import close_all, has_worlds, rebuild_world, recorded_config, world_configs
 from simeval.episode import Episode
 from simeval.errors import SimevalError, UnsupportedError
 from simeval.filming import film
@@ -65,7 +65,7 @@ def make_videos(run: Run, count: int) -> Iterator[str]:
         try:
             yield from _film_all(run, world, episodes)
         finally:
-            world.close()
+            close_all({f"world {name!r}": world})
 
 
 def video_path(run: Run, episode: Episode) -> Path:

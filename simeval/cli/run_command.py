@@ -14,6 +14,7 @@ from simeval.cli.build import (
     build_policies,
     build_study,
     build_worlds,
+    close_all,
     has_worlds,
     locate_hosts,
     perturbation_axes,
@@ -67,8 +68,7 @@ def run_command(overrides: Sequence[str], config_dir: str | None = None) -> int:
         store = RunStore(path, retry_errors=config.run.retry_errors, lock=lock, films=films)
         _run(config, path, store, worlds, policies, study.protocol(setting), size)
     finally:
-        for world in worlds.values():
-            world.close()
+        close_all({f"world {name!r}": world for name, world in worlds.items()})
     present(path, videos=config.report.videos)
     return _verdict(path)
 
@@ -231,9 +231,8 @@ def _run(
         )
         raise
     finally:
-        for named in policies.values():
-            for policy in named.values():
-                policy.close()
+        acting = [(world, name, policy) for world, named in policies.items() for name, policy in named.items()]
+        close_all({f"policy {name!r} of world {world!r}": policy for world, name, policy in acting})
 
 
 def _verdict(path: Path) -> int:
