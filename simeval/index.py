@@ -36,7 +36,7 @@ class Index:
     def _parsed(self, line: bytes, where: str) -> dict[str, Any]:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             entry = None
         if not isinstance(entry, dict) or not {"event", "id", "rollout"} <= entry.keys():
             raise TraceError(f"{self.path}: {where} is no entry of an index; the file was altered")

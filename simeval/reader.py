@@ -280,4 +280,9 @@ class Run:
                 "error": finished.error,
                 "wall_s": finished.ending.wall_s,
             }
-        return row
+        return {name: _in_utf8(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _in_utf8(text: str) -> str:
+    """Text as a table can hold it: what UTF-8 has no letter for (of a file's odd name, say) is escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -83,12 +83,18 @@ class TraceWriter:
             self._wake.notify()
         self._thread.join()
         try:
-            self._check()
-            while self._pending:
-                self._seal()
-            self._flush()
+            try:
+                self._check()
+                while self._pending:
+                    self._seal()
+                self._flush()
+            finally:
+                self._log.close()
+        except OSError as error:
+            raise TraceError(
+                f"{self._index.path} cannot be written: {error}; free some space and resume the run"
+            ) from error
         finally:
-            self._log.close()
             self._lock_file.close()
 
     def _run(self) -> None:

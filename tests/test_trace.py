@@ -365,6 +365,7 @@ def test_any_text_and_nested_names_are_kept(tmp_path: Path) -> None:
     recorded = Run(tmp_path / "run")[episode.id]
     assert recorded.status == "error"
     assert recorded.rollout.start.instruction == start.instruction
+    assert Run(tmp_path / "run").episodes["error"][0].endswith("broken\0 \\udcff é\n")
     assert recorded.observation["images/top"].shape == (episode.length + 1, 12)
     (shard,) = (tmp_path / "run" / "traces").glob("*.h5")
     with h5py.File(shard) as file:
@@ -372,7 +373,7 @@ def test_any_text_and_nested_names_are_kept(tmp_path: Path) -> None:
         assert file["episodes/instruction"].asstr()[0] == "pousse \\0 le <b>palet</b> é"
 
 
-@pytest.mark.parametrize("line", ['{"x":1}', "[1]", "nonsense"])
+@pytest.mark.parametrize("line", ['{"x":1}', "[1]", "nonsense", "[" * 100_000])
 def test_an_index_that_was_altered_is_named(tmp_path: Path, line: str) -> None:
     path = make_folder(tmp_path / "run")
     with open(path / "episodes.jsonl", "a") as file:
@@ -397,6 +398,18 @@ def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing_sealed(
     assert len(Run(path)) == 8
     study(RunStore(path), episodes=2)
     assert_same_run(Run(path), study(MemoryStore(), episodes=2))
+
+
+def test_an_index_that_the_disk_refuses_is_named_and_gone_on_with(tmp_path: Path) -> None:
+    path = make_folder(tmp_path / "run")
+    store = RunStore(path)
+    log = store._writer._log
+    store._writer._log = open("/dev/full", "ab")  # noqa: SIM115
+    with pytest.raises(TraceError, match=r"episodes\.jsonl cannot be written.*No space left.*resume the run"):
+        study(store, episodes=1)
+    log.close()
+    study(RunStore(path), episodes=1)
+    assert_same_run(Run(path), study(MemoryStore(), episodes=1))
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
