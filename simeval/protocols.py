@@ -78,6 +78,8 @@ class Design(Study):
             object.__setattr__(self, "tasks", names("protocol.tasks", self.tasks))
         if self.tasks is not None and not self.tasks:
             raise ConfigError("protocol.tasks=[]: a study needs at least one task; null means all of the world's")
+        if self.tasks is not None and len(set(self.tasks)) < len(self.tasks):
+            raise ConfigError(f"protocol.tasks={list(self.tasks)} names a task twice; name each once")
         if self.horizon is not None:
             check_whole("horizon", self.horizon, 1, "an episode needs at least one step", _LONGEST)
 

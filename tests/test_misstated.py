@@ -192,3 +192,8 @@ def test_a_world_that_cannot_close_loses_no_report(
     assert main(toy_run(tmp_path)) == 0
     assert "failed to close: RuntimeError: stuck" in capsys.readouterr().err
     assert (tmp_path / "r" / "report.html").exists()
+
+
+def test_a_task_that_is_named_twice_is_not_counted_twice() -> None:
+    with pytest.raises(ConfigError, match="names a task twice"):
+        simeval.evaluate(ToySimulator(), ToyExpert(), episodes=2, tasks=["reach-left", "reach-left"])
