@@ -117,9 +117,9 @@ def test_what_a_world_returns_in_another_form_is_named(
     [
         ("horizon", 1.5, "horizon of task 'reach-left' in world 'toy' is a whole number of at least 1; received 1.5"),
         ("horizon", 0, "horizon of task 'reach-left' in world 'toy'"),
-        ("starts", [], "for 2 starts of task 'reach-left' it gives"),
-        ("starts", [None, None], "for 2 starts of task 'reach-left' it gives"),
-        ("starts", [Start("push-left"), Start("push-left")], "for 2 starts of task 'reach-left' it gives"),
+        ("starts", [], "for [0-9]+ starts of task 'reach-left' it gives"),
+        ("starts", [None, None], "for [0-9]+ starts of task 'reach-left' it gives"),
+        ("starts", [Start("push-left"), Start("push-left")], "for [0-9]+ starts of task 'reach-left' it gives"),
     ],
 )
 def test_starts_and_horizons_that_are_none_are_named(
