@@ -1,11 +1,13 @@
 """Certifies the forks of every suite that is installed here, task by task, and prints the table of docs/worlds.md.
 
     python benchmarks/certificates.py [--suites metaworld robosuite …] [--steps 500] [--write docs/worlds.md]
-                                      [--parts certificates.jsonl]
+                                      [--parts certificates.jsonl] [--costs]
 
 ``--write`` replaces the rows of the suites that were certified in the table of that file, between its two markers,
 whenever another World of theirs is done. With ``--parts`` each World's certificate is appended to that file, and those
 already in it are taken from there: a run that was stopped goes on. Remove the file after a change of code or versions.
+``--costs`` certifies nothing: what forks cost is measured again and replaces those two figures in the rows that the
+file of ``--write`` has. Use an idle machine.
 The last line is one JSON object: suite -> median time of a fork [µs].
 """
 
@@ -15,7 +17,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +26,7 @@ from simeval.cli.build import build_policy, build_world, resolved, world_configs
 from simeval.cli.compose import compose_config
 from simeval.errors import SimevalError
 from simeval.testing import Certificate, Check, Cost, certify
+from simeval.testing.certificate import cost
 from simeval.world import World
 
 BEGIN, END = "<!-- certificates -->", "<!-- end of certificates -->"
@@ -97,12 +100,36 @@ class Row:
         broken = [task for each in self.certificates for task in each.broken]
         exact = f"{tasks - len(broken)} of {tasks}" + (f" (not {', '.join(broken)})" if broken else "")
         how = sorted({"replay" if each.by_replay else "state" for each in self.certificates})
-        fork = f"{self.fork_us:.0f} µs" if self.fork_us < 1000 else f"{self.fork_us / 1000:.1f} ms"
-        size = max(each.size for each in self.certificates) / 1000
+        costs = " | ".join(cost_cells([cost for each in self.certificates for cost in each.costs.values()]))
         found = [re.findall(r"([a-z][\w-]*)[ =](\d+\.\d+[\w.]*)", each.dynamics) for each in self.certificates]
         versions = ", ".join(dict.fromkeys(f"{name} {version}" for pairs in found for name, version in pairs))
         steps = f"{min(each.steps for each in self.certificates)} steps"
-        return f"| {self.suite} | {exact} | {steps} | {' and '.join(how)} | {fork} | {size:.1f} kB | {versions} |"
+        return f"| {self.suite} | {exact} | {steps} | {' and '.join(how)} | {costs} | {versions} |"
+
+
+def cost_cells(costs: Sequence[Cost]) -> tuple[str, str]:
+    """The median time of a fork, and the size of the largest snapshot."""
+    fork = statistics.median(cost.fork_us for cost in costs)
+    return (
+        f"{fork:.0f} µs" if fork < 1000 else f"{fork / 1000:.1f} ms",
+        f"{max(cost.size for cost in costs) / 1000:.1f} kB",
+    )
+
+
+def with_costs(row: str, costs: Sequence[Cost]) -> str:
+    """A row of the table with these costs."""
+    cells = row.split(" | ")
+    return " | ".join((*cells[:4], *cost_cells(costs), *cells[6:]))
+
+
+def costs_of(suite: str) -> Iterator[Cost]:
+    """What forks cost now, of each task."""
+    for settings in SUITES[suite]:
+        (entry,) = world_configs(compose_config("run", settings)).values()
+        world = build_world(resolved(entry), num_slots=2)
+        for task in world.tasks:
+            yield cost(world, task)
+        world.close()
 
 
 class Parts:
@@ -163,12 +190,31 @@ class _Factory:
         return build_world(self.arguments, num_slots=num_slots)
 
 
-def rewritten(text: str, rows: Sequence[Row]) -> str:
-    before, _, rest = text.partition(BEGIN)
-    table, _, after = rest.partition(END)
-    kept = {line.split("|")[1].strip(): line for line in table.strip().splitlines()[2:]}
-    kept |= {row.suite: str(row) for row in rows}
+def rows_of(text: str) -> dict[str, str]:
+    """Suite -> its row in the table of a file."""
+    table = text.partition(BEGIN)[2].partition(END)[0]
+    return {line.split("|")[1].strip(): line for line in table.strip().splitlines()[2:]}
+
+
+def rewritten(text: str, rows: Mapping[str, str]) -> str:
+    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
+    kept = rows_of(text) | rows
     return "\n".join((before + BEGIN, *HEAD, *(kept[name] for name in SUITES if name in kept), END + after))
+
+
+def measure_again(suites: Sequence[str], path: Path) -> dict[str, float]:
+    """Replace the costs in the rows of these suites; suite -> median time of a fork [µs]."""
+    figures: dict[str, float] = {}
+    for suite in suites:
+        if (row := rows_of(path.read_text()).get(suite)) is None:
+            print(f"{suite}: left out, {path} has no row of it", file=sys.stderr)
+            continue
+        costs = list(costs_of(suite))
+        again = with_costs(row, costs)
+        path.write_text(rewritten(path.read_text(), {suite: again}))
+        print(again, flush=True)
+        figures[suite] = round(statistics.median(cost.fork_us for cost in costs), 1)
+    return figures
 
 
 def main() -> None:
@@ -177,7 +223,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--write", type=Path)
     parser.add_argument("--parts", type=Path)
+    parser.add_argument("--costs", action="store_true")
     args = parser.parse_args()
+    if args.costs:
+        if args.write is None:
+            parser.error("--costs needs --write FILE, whose rows it changes")
+        print(json.dumps(measure_again(args.suites, args.write)))
+        return
     parts = Parts(args.parts)
     rows: dict[str, Row] = {}
     for suite in args.suites:
@@ -186,7 +238,7 @@ def main() -> None:
             found.append(certificate)
             rows[suite] = Row(suite, found)
             if args.write:
-                args.write.write_text(rewritten(args.write.read_text(), [rows[suite]]))
+                args.write.write_text(rewritten(args.write.read_text(), {suite: str(rows[suite])}))
     print("\n".join((*HEAD, *map(str, rows.values()))))
     print(json.dumps({name: round(row.fork_us, 1) for name, row in rows.items()}))
 

@@ -67,10 +67,12 @@ class Matched(Design):
             if not isinstance(axis, PerturbationAxis):
                 raise ConfigError(f"protocol.axes.{name} is no perturbation axis; received {type(axis).__name__}")
         if self.only is not None:
-            for name in names("protocol.only", self.only):
+            chosen = names("protocol.only", self.only)
+            if not chosen:
+                raise ConfigError(f"protocol.only=[]: a study needs an axis, of {', '.join(self.axes)}; null means all")
+            for name in chosen:
                 if name not in self.axes:
                     raise unknown("axis of this study", name, self.axes)
-            chosen = names("protocol.only", self.only)
             object.__setattr__(self, "axes", {name: axis for name, axis in self.axes.items() if name in chosen})
         if self.severities is not None:
             levels = tuple(sorted({positive("protocol.severities", level) for level in self.severities}))

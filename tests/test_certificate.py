@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_conformance import ForgetsInSnapshot, RemembersEpisodes, Toy
@@ -10,7 +11,7 @@ from test_conformance import ForgetsInSnapshot, RemembersEpisodes, Toy
 from simeval.cli import main
 from simeval.errors import SnapshotError
 from simeval.testing import ToySimulator, certify
-from simeval.testing.certificate import CERTIFYING
+from simeval.testing.certificate import CERTIFYING, Cost
 from simeval.testing.world_suite import WORLD_CHECKS
 
 TASKS = ToySimulator(1).tasks
@@ -45,13 +46,20 @@ def test_a_world_whose_forks_are_not_exact_gets_no_certificate(broken: type[Toy]
     assert "0 of 1 tasks are exact" in str(certificate)
 
 
-def test_a_certificate_that_was_noted_down_is_found_again_by_its_world_and_number_of_steps(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def certificates() -> Any:
     path = Path(__file__).parents[1] / "benchmarks" / "certificates.py"
     spec = importlib.util.spec_from_file_location("certificates", path)
     assert spec is not None
     assert spec.loader is not None
-    certificates = sys.modules["certificates"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(certificates)
+    made = sys.modules["certificates"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_a_certificate_that_was_noted_down_is_found_again_by_its_world_and_number_of_steps(
+    certificates: Any, tmp_path: Path
+) -> None:
     made = certify(RemembersEpisodes, tasks=TASKS[:1], steps=20)
     certificates.Parts(tmp_path / "parts").add(("world=toy",), 20, made)
     again = certificates.Parts(tmp_path / "parts")
@@ -59,6 +67,21 @@ def test_a_certificate_that_was_noted_down_is_found_again_by_its_world_and_numbe
     assert again.find(("world=toy",), 30) is None
     assert again.find(("world=other",), 20) is None
     assert certificates.Parts(None).find(("world=toy",), 20) is None
+
+
+def test_costs_measured_again_change_two_figures_of_their_row_and_nothing_else(
+    certificates: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs = tmp_path / "worlds.md"
+    shipped = (Path(__file__).parents[1] / "docs" / "worlds.md").read_text()
+    docs.write_text(shipped)
+    monkeypatch.setattr(certificates, "costs_of", lambda suite: iter([Cost(700.0, 800.0, 5_040), Cost(1.0, 2.0, 60)]))
+    assert certificates.measure_again(["arm"], docs) == {"arm": 751.5}
+    (before,), (after,) = (
+        [line for line in t.splitlines() if line.startswith("| arm | 1 of")] for t in (shipped, docs.read_text())
+    )
+    assert [cell for cell in after.split(" | ") if cell not in before.split(" | ")] == ["752 µs", "5.0 kB"]
+    assert docs.read_text().replace(after, before) == shipped
 
 
 @pytest.mark.slow

@@ -199,6 +199,7 @@ def test_axes_that_a_world_cannot_apply_are_named_before_anything_runs() -> None
     [
         ({"axes": None}, "perturbation=libero-ctrl"),
         ({"only": ["mas"]}, "unknown axis of this study 'mas'; did you mean mass"),
+        ({"only": []}, r"protocol.only=\[\]: a study needs an axis, of mass, puck"),
         ({"axes": {"a": MASS, "b": Level("b", (1.0,))}}, r"severities of different numbers .*protocol.severities"),
         ({"severities": []}, "severities"),
         ({"configurations": 0}, "protocol.configurations=0"),

@@ -83,10 +83,14 @@ def test_a_door_is_placed_elsewhere_and_turned_with_all_that_hangs_on_it():
     assert "outside the workspace" in doors.objection(far)
 
 
-def test_a_task_without_things_has_no_layout_to_change():
-    wiping = Robosuite("Wipe")
-    with pytest.raises(UnsupportedError, match="task 'Wipe' has none that can be moved"):
-        wiping.objection(perturbed(wiping.start("Wipe", 0), drawn("initial_state.layout", 2.0)))
+@pytest.mark.parametrize("task", ["Wipe", "TwoArmPegInHole"])
+def test_a_task_without_things_has_no_layout_to_change(task):
+    bare = Robosuite(task)
+    moved = perturbed(bare.start(task, 0), drawn("initial_state.layout", 2.0))
+    for ask in (bare.objection, lambda start: bare.reset([0], [start], [KEY])):
+        with pytest.raises(UnsupportedError, match=f"task '{task}' has none that can be moved"):
+            ask(moved)
+    bare.close()
 
 
 def test_it_objects_to_what_is_out_of_reach_or_stuck(world):

@@ -292,6 +292,7 @@ def test_forks_follow_their_parents_under_other_controllers_and_robots():
     cases = {name: partial(Robosuite, "Lift", controller=name) for name in CONTROLLERS}
     cases["Sawyer"] = partial(Robosuite, "Lift", robots="Sawyer", controller="JOINT_POSITION")
     cases["Baxter"] = partial(Robosuite, "TwoArmLift", robots="Baxter")
+    cases["GR1"] = partial(Robosuite, "Lift", robots="GR1")
     assert differences(cases, here=20, after=100) == {}
 
 
