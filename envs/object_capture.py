@@ -81,7 +81,7 @@ class ObjectCapture:
         if state["layout"] != self.layout:
             raise SnapshotError(
                 f"this state is of objects laid out otherwise ({state['layout']}, here {self.layout}); restore it into "
-                "a simulator of the same task, settings and package versions"
+                "a simulator of the same task and settings, under the same versions of packages and of simeval"
             )
         nodes, opaque = self.nodes, self.opaque
         overwritten = {index for index, _ in state["nodes"]}
