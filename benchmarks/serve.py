@@ -18,10 +18,10 @@ import gymnasium
 import numpy as np
 import torch
 
+from learning.words import Vocabulary
 from policies.learned import checkpoint
 from policies.learned.features import Features
 from policies.learned.policy import learned
-from policies.learned.words import Vocabulary
 from policies.vla import VisionLanguageAction
 from simeval import WorldSpec
 from simeval.serve.messages import pack, unpack

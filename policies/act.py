@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from learning.layers import Block, Context, Readout
+from learning.words import Vocabulary
 from policies.learned.checkpoint import register
 from policies.learned.features import Batch, Features, Inputs
 from policies.learned.network import ChunkNetwork, Predicted
 from policies.learned.observer import Observed, Observer, Reader
-from policies.learned.words import Vocabulary
 from simeval.errors import ConfigError
 
 

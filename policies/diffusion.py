@@ -14,11 +14,11 @@ from torch import nn
 from torch.nn import functional
 
 from learning.layers import sinusoids
+from learning.words import Vocabulary
 from policies.learned.checkpoint import register
 from policies.learned.features import Batch, Features, Inputs
 from policies.learned.network import ChunkNetwork, Predicted
 from policies.learned.observer import Observed, Observer
-from policies.learned.words import Vocabulary
 from simeval.errors import ConfigError
 
 

@@ -26,10 +26,11 @@ _DRAWS = Key(0)
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An episode with a verdict, ``true`` by a simulator; ``policy``'s; ``start``: the number of its start."""
+    """An episode with a verdict, ``true`` by a simulator: ``task``, ``policy``, and the number of its ``start``."""
 
     verdict: Verdict
     true: bool
+    task: str
     policy: str
     start: int
 
@@ -77,7 +78,7 @@ def audits(
             true, against = real.get(_place(outcome, policy)), SAME_ACTIONS if version else SAME_START
         if true is not None:
             start = starts.setdefault((outcome.task, outcome.instance), len(starts))
-            groups[outcome.world, against].append(Judged(verdict, true.succeeded, policy, start))
+            groups[outcome.world, against].append(Judged(verdict, true.succeeded, outcome.task, policy, start))
     return [
         {"judge": verdicts.name, "world": world, "against": against, **audit(members, confidence)}
         for (world, against), members in groups.items()
@@ -102,16 +103,19 @@ def audit(episodes: Sequence[Judged], confidence: float = 0.95) -> dict[str, Any
         np.array([each.start for each in decided], dtype=int),
     )
 
-    def share(right: np.ndarray, of: np.ndarray) -> dict[str, Any] | None:
-        if not of.any():
-            return None
-        values = right[of]
-        effect = stats.design_effect(values, start[of])
-        return {"n": len(values), **_told(stats.wilson(int(values.sum()), len(values), confidence, effect))}
+    def rows(name: str) -> list[dict[str, Any]]:
+        """The same of the episodes of each task, or policy."""
+        of = np.array([getattr(each, name) for each in decided])
+        parts = {value: of == value for value in dict.fromkeys(of.tolist())}
+        return [
+            {
+                name: value,
+                **_rightly(said[here], true[here], start[here], confidence),
+                **_rates(said[here], true[here], start[here], confidence),
+            }
+            for value, here in parts.items()
+        ]
 
-    every = np.ones(len(decided), dtype=bool)
-    policies = dict.fromkeys(each.policy for each in decided)
-    of = np.array([each.policy for each in decided])
     return {
         "n": len(decided),
         "undecided": {"succeeded": sum(left), "failed": len(left) - sum(left)},
@@ -121,16 +125,25 @@ def audit(episodes: Sequence[Judged], confidence: float = 0.95) -> dict[str, Any
             "false_negative": int((~said & true).sum()),
             "true_negative": int((~said & ~true).sum()),
         },
-        "accuracy": share(said == true, every),
-        "sensitivity": share(said, true),
-        "specificity": share(~said, ~true),
+        **_rightly(said, true, start, confidence),
         "calibration": _calibration(decided, confidence),
-        "rates": [
-            {"policy": policy, **_rates(said[of == policy], true[of == policy], start[of == policy], confidence)}
-            for policy in policies
-        ],
+        "tasks": rows("task"),
+        "policies": rows("policy"),
         "rate": _rates(said, true, start, confidence) if decided else None,
     }
+
+
+def _rightly(said: np.ndarray, true: np.ndarray, start: np.ndarray, confidence: float) -> dict[str, Any]:
+    """Of all episodes, of successes and of failures: the share that is judged rightly."""
+
+    def share(of: np.ndarray) -> dict[str, Any] | None:
+        right = (said == true)[of]
+        if not len(right):
+            return None
+        effect = stats.design_effect(right, start[of])
+        return {"n": len(right), **_told(stats.wilson(int(right.sum()), len(right), confidence, effect))}
+
+    return {"accuracy": share(np.ones_like(true)), "sensitivity": share(true), "specificity": share(~true)}
 
 
 def _rates(said: np.ndarray, true: np.ndarray, start: np.ndarray, confidence: float) -> dict[str, Any]:

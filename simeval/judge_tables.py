@@ -107,21 +107,31 @@ def _rates(audit: Mapping[str, Any], level: str) -> "Table":
     from rich.markup import escape
 
     table = _table(
-        "Success rates",
+        "By task and policy",
         f"of the episodes with a verdict; off: judged less true, in points [{level} paired interval]",
-        "policy",
+        "",
         "episodes",
+        "sensitivity",
+        "specificity",
         "true",
         "judged",
         "off",
     )
-    rows = [*audit["rates"], *([{"policy": "all", **audit["rate"]}] if len(audit["rates"]) > 1 else [])]
-    for row in rows:
-        low, high = row["off"]["interval"]
-        off = f"{_signed(row['off']['estimate'])} \\[{_signed(low)}, {_signed(high)}]"
-        rates = (percent(row[side], row["n"]) for side in ("true", "judged"))
-        table.add_row(escape(row["policy"]), str(row["n"]), *rates, off)
+    parts = [("task", audit["tasks"]), ("policy", audit["policies"])]
+    shown = [[{"of": row[name], **row} for row in rows] for name, rows in parts if len(rows) > 1]
+    for rows in (*shown, [{"of": "all", **audit, **audit["rate"]}] if audit["n"] else []):
+        for number, row in enumerate(rows):
+            low, high = row["off"]["interval"]
+            off = f"{_signed(row['off']['estimate'])} \\[{_signed(low)}, {_signed(high)}]"
+            rates = (percent(row[side], row["n"]) for side in ("true", "judged"))
+            rightly = (_brief(row[name]) for name in ("sensitivity", "specificity"))
+            last = number == len(rows) - 1
+            table.add_row(escape(row["of"]), str(row["n"]), *rightly, *rates, off, end_section=last)
     return table
+
+
+def _brief(value: Mapping[str, Any] | None) -> str:
+    return "–" if value is None else percent(value["estimate"], value["n"])
 
 
 def _share(value: Mapping[str, Any] | None) -> str:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from learning.words import Vocabulary
 from policies.act import ActionChunkingTransformer
 from policies.learned import checkpoint
 from policies.learned.chunks import NetworkChunks
 from policies.learned.features import Batch, Features, Inputs
 from policies.learned.policy import learned
-from policies.learned.words import Vocabulary
 from simeval.errors import ConfigError
 from simeval.noise import Key, StepKey
 from simeval.testing import ToySimulator, assert_conforms, check_policy

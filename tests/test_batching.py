@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from learning.words import Vocabulary
 from policies.learned import checkpoint
 from policies.learned.features import Features
 from policies.learned.policy import learned
-from policies.learned.words import Vocabulary
 from policies.vla import VisionLanguageAction
 from simeval.episode import Episode
 from simeval.protocols import together

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from learning.optimisation import schedule
+from learning.words import PADDING, UNKNOWN
 from policies.learned.behaviour_cloning import BehaviourCloning, Recipe
 from policies.learned.chunks import NetworkChunks
 from policies.learned.demonstrations import Demonstrations
 from policies.learned.features import Batch
-from policies.learned.words import PADDING, UNKNOWN
 from policies.noisy import ActionNoise
 from policies.vla import VisionLanguageAction
 from simeval.errors import ConfigError, DivergedError

@@ -11,12 +11,12 @@ import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 
+from learning.words import Vocabulary
 from policies.diffusion import DiffusionPolicy
 from policies.learned import checkpoint
 from policies.learned.chunks import NetworkChunks
 from policies.learned.features import Batch, Features, Inputs
 from policies.learned.policy import learned
-from policies.learned.words import Vocabulary
 from simeval.errors import ConfigError
 from simeval.noise import Key, StepKey
 from simeval.testing import ToySimulator, assert_conforms, check_policy

@@ -119,7 +119,8 @@ def test_errors_and_what_was_never_run_are_not_judged(tmp_path: Path) -> None:
 
 def judged(pairs: list[tuple[float | None, bool]]) -> list[Judged]:
     return [
-        Judged(Verdict(None if p is None else p > 0.5, p), true, "p", start) for start, (p, true) in enumerate(pairs)
+        Judged(Verdict(None if p is None else p > 0.5, p), true, "t", "p", start)
+        for start, (p, true) in enumerate(pairs)
     ]
 
 
@@ -162,9 +163,20 @@ def test_an_episode_without_a_verdict_is_no_failure() -> None:
     assert audit(judged([(None, True)]))["rate"] is None
 
 
+def test_an_audit_says_of_which_tasks_and_policies_a_judge_knows_nothing() -> None:
+    easy = [Judged(Verdict(good, None), good, "easy", "p", start) for start, good in enumerate([True, False] * 5)]
+    hard = [Judged(Verdict(True, None), good, "hard", "q", start) for start, good in enumerate([True, False] * 5)]
+    found = audit([*easy, *hard])
+    for name, (sure, blind) in {"task": ("easy", "hard"), "policy": ("p", "q")}.items():
+        rows = {row[name]: row for row in found["tasks" if name == "task" else "policies"]}
+        assert rows[sure]["specificity"]["estimate"] == 1.0
+        assert rows[blind]["specificity"]["estimate"] == 0.0
+        assert rows[blind]["off"]["estimate"] == pytest.approx(0.5)
+
+
 def test_episodes_that_share_a_start_widen_the_interval() -> None:
-    apart = [Judged(Verdict(good, None), True, "p", start) for start, good in enumerate([True, False] * 20)]
-    alike = [Judged(each.verdict, True, "p", index % 2) for index, each in enumerate(apart)]
+    apart = [Judged(Verdict(good, None), True, "t", "p", start) for start, good in enumerate([True, False] * 20)]
+    alike = [Judged(each.verdict, True, "t", "p", index % 2) for index, each in enumerate(apart)]
     wide, narrow = (audit(each)["accuracy"]["interval"] for each in (alike, apart))
     assert wide[1] - wide[0] > 1.5 * (narrow[1] - narrow[0])
 

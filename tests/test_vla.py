@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from learning.network import Normaliser
+from learning.words import UNKNOWN, Vocabulary
 from policies.chunked import Chunked
 from policies.learned import checkpoint
 from policies.learned.chunks import NetworkChunks
 from policies.learned.features import Batch, Features, Inputs
-from policies.learned.words import UNKNOWN, Vocabulary
 from policies.vla import VisionLanguageAction
 from simeval.errors import ConfigError, InstructionError
 from simeval.noise import Key, StepKey

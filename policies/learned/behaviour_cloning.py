@@ -10,11 +10,11 @@ import torch
 
 from learning import optimisation
 from learning.optimisation import Training
+from learning.words import PADDING, UNKNOWN
 from policies.learned.checkpoint import CHECKPOINTS
 from policies.learned.demonstrations import Demonstrations
 from policies.learned.features import Batch, Inputs
 from policies.learned.network import ChunkNetwork
-from policies.learned.words import PADDING, UNKNOWN
 from simeval.noise import Key
 from simeval.settings import share, whole
 

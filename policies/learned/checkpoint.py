@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from learning.checkpoint import Checkpoints, content_hash
+from learning.words import Vocabulary
 from policies.learned.features import Features
 from policies.learned.network import ChunkNetwork
-from policies.learned.words import Vocabulary
 
 __all__ = ["CHECKPOINTS", "content_hash", "load", "located", "network_class", "register", "save"]
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from learning.episodes import EpisodeData, check_recorded, common_conventions, held_out
+from learning.words import Vocabulary
 from policies.learned.features import Batch, Features, Inputs, channels_first, stacked_numbers
-from policies.learned.words import Vocabulary
 from simeval.conventions import Conventions
 from simeval.episode import Episode
 from simeval.errors import ConfigError, unknown

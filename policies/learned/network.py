@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from learning.network import Network, Normaliser
+from learning.words import Vocabulary
 from policies.learned.features import Batch, Features, Inputs
-from policies.learned.words import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)

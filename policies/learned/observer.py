@@ -7,9 +7,9 @@ from torch import nn
 from torch.nn import functional
 
 from learning.layers import Block, Context, Readout, split
+from learning.words import PADDING, Vocabulary
 from policies.learned.features import Features, Inputs
 from policies.learned.layers import POINTERS, Eye, Sentence
-from policies.learned.words import PADDING, Vocabulary
 
 _MASKED = -1e4
 

@@ -23,6 +23,8 @@ from simeval.training import Log, Trainer
 from simeval.world import World
 
 _POLICY = "training/policy@policy"
+_OTHERS = ("worldmodel", "classifier")
+"""Groups of what is trained and is no policy."""
 _TOLD = 100
 """Steps between two lines, where there is no terminal for a progress bar."""
 
@@ -68,15 +70,17 @@ def _check(config: DictConfig) -> None:
 def _grouped(overrides: Sequence[str]) -> list[str]:
     """``policy=vla`` chooses a training, and ``policy.recipe.steps=…`` changes it; so does ``worldmodel=ensemble``."""
     chosen = {key for key, equals, _ in (override.partition("=") for override in overrides) if equals}
-    if {"policy", "worldmodel"} <= chosen:
-        raise ConfigError("policy=… and worldmodel=… are two trainings; run one after the other")
+    trainings = [group for group in ("policy", *_OTHERS) if group in chosen]
+    if len(trainings) > 1:
+        named = " and ".join(f"{group}=…" for group in trainings)
+        raise ConfigError(f"{named} are {len(trainings)} trainings; run one after the other")
     grouped = [f"{_POLICY}={o.partition('=')[2]}" if o.startswith("policy=") else o for o in overrides]
-    return [*grouped, f"~{_POLICY}"] if "worldmodel" in chosen else grouped
+    return [*grouped, f"~{_POLICY}"] if chosen & {*_OTHERS} else grouped
 
 
 def _learner(config: DictConfig) -> DictConfig:
-    """The configuration of what is trained: a world model, where one is named, or a policy."""
-    return config.policy if config.get("worldmodel") is None else config.worldmodel
+    """The configuration of what is trained: a world model or a classifier, where one is named, or a policy."""
+    return next((config[group] for group in _OTHERS if config.get(group) is not None), config.get("policy"))
 
 
 def _runs(config: DictConfig) -> list[Run]:

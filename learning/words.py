@@ -1,4 +1,4 @@
-"""Instructions as words: a vocabulary learned from the sentences of the demonstrations."""
+"""Instructions as words: a vocabulary learned from the sentences of recorded episodes."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from simeval.errors import InstructionError
 
 PADDING, UNKNOWN = 0, 1
 _ROOM = 12
-"""Words that a sentence may have more than the longest of the demonstrations."""
+"""Words that a sentence may have more than the longest that was learned."""
 
 
 def words_of(sentence: str) -> list[str]:
@@ -43,7 +43,7 @@ class Vocabulary:
             words = words_of(sentence)
             if not 0 < len(words) <= self.length:
                 raise InstructionError(
-                    f"the instruction {sentence!r} has {len(words)} words; this policy reads 1 to {self.length}"
+                    f"the instruction {sentence!r} has {len(words)} words; this vocabulary reads 1 to {self.length}"
                 )
             rows[row, : len(words)] = torch.tensor([self._numbers.get(word, UNKNOWN) for word in words])
         return rows
