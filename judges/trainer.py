@@ -1,6 +1,7 @@
 """Classifiers of success as configured trainings."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import torch
 
 from judges.network import CHECKPOINTS, SuccessClassifier
 from judges.sight import Seen, Shown, Trials
+from learning import optimisation
+from learning.augmentation import shifted
 from learning.devices import device_named, threads_of_torch
-from learning.optimisation import Recipe, Training
+from learning.optimisation import Training
 from simeval.errors import ConfigError
 from simeval.reader import Run
 from simeval.settings import names, whole
@@ -23,6 +26,13 @@ def step_logits(network: SuccessClassifier, shown: Shown, device: torch.device) 
     """The logits [T] that the goal holds after each step of an episode."""
     parts = torch.arange(len(shown.goal)).split(_PART)
     return torch.cat([network(shown.after(part, network.sight).to(device)).cpu() for part in parts])
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe(optimisation.Recipe):
+    """How a classifier is trained. ``shift``: images are moved by up to so many pixels, each batch by its own draw."""
+
+    shift: int = 3
 
 
 class ClassifierTraining(Training[SuccessClassifier, Recipe, Seen]):
@@ -48,10 +58,15 @@ class ClassifierTraining(Training[SuccessClassifier, Recipe, Seen]):
 
     def loss(self, batch: Seen, generator: torch.Generator) -> torch.Tensor:
         """See ``Training.loss``; what drops out is drawn from the step's own generator."""
+        seen = batch.to(self._device)
+        images = {
+            key: shifted(image.flatten(1, 2), self.recipe.shift, generator).view_as(image)
+            for key, image in seen.images.items()
+        }
         seed = int(torch.randint(2**62, (), generator=generator, device=self._device))
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            return self.network.loss(batch.to(self._device))
+            return self.network.loss(replace(seen, images=images))
 
     def validation(self) -> Mapping[str, float]:
         """On episodes that are held out, as the judge judges them: the share judged rightly, and the Brier score."""

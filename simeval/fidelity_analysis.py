@@ -34,13 +34,21 @@ STATISTICS: Mapping[str, agreement.Statistic] = {
 
 def fidelity_studies(run: Run, outcomes: Sequence[Outcome], confidence: float = 0.95) -> list[dict[str, Any]]:
     """One analysis, as JSON data, of each model in a study of ``simeval.fidelity``; none of other runs."""
-    protocol, configured = (run.config.get(part) for part in ("protocol", "worlds"))
-    if not isinstance(protocol, Mapping) or "fidelity" not in str(protocol.get("_target_")):
+    truth = truth_world(run, outcomes)
+    if truth is None:
         return []
     worlds = dict.fromkeys(outcome.world for outcome in outcomes)
-    named = protocol.get("truth") or next(iter(configured if isinstance(configured, Mapping) else ()), None)
-    truth = named if named in worlds else next(iter(worlds), "")
     return [_study(run, outcomes, truth, model, confidence) for model in worlds if model != truth]
+
+
+def truth_world(run: Run, outcomes: Sequence[Outcome]) -> str | None:
+    """The World that the others of a study of ``simeval.fidelity`` are models of; none of other runs."""
+    protocol, configured = (run.config.get(part) for part in ("protocol", "worlds"))
+    if not isinstance(protocol, Mapping) or "fidelity" not in str(protocol.get("_target_")):
+        return None
+    worlds = dict.fromkeys(outcome.world for outcome in outcomes)
+    named = protocol.get("truth") or next(iter(configured if isinstance(configured, Mapping) else ()), None)
+    return named if named in worlds else next(iter(worlds), "")
 
 
 def _study(run: Run, outcomes: Sequence[Outcome], truth: str, model: str, confidence: float) -> dict[str, Any]:

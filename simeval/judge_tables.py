@@ -25,7 +25,7 @@ def print_audits(audits: Sequence[Mapping[str, Any]], run: str, confidence: floa
 def audit_words(audit: Mapping[str, Any]) -> str:
     """An audit in a few sentences."""
     undecided = sum(audit["undecided"].values())
-    said = [f"{audit['judge']} on {audit['world']}: {audit['n']} verdicts."]
+    said = [f"{_title(audit)}: {audit['n']} verdicts."]
     if undecided:
         said.append(f"It came to none on {undecided} of {undecided + audit['n']} episodes, which count nowhere.")
     if audit["n"]:
@@ -36,6 +36,11 @@ def audit_words(audit: Mapping[str, Any]) -> str:
             f"points ({_signed(low)} to {_signed(high)})."
         )
     return " ".join(said)
+
+
+def _title(audit: Mapping[str, Any]) -> str:
+    truth = "" if audit["against"] == ITSELF else f", truth: the simulator's episode of {audit['against']}"
+    return f"{audit['judge']} on {audit['world']}{truth}"
 
 
 def _table(title: str, caption: str, *columns: str) -> "Table":
@@ -57,10 +62,9 @@ def _table(title: str, caption: str, *columns: str) -> "Table":
 
 
 def _confusion(audit: Mapping[str, Any], run: str, level: str) -> "Table":
-    truth = "" if audit["against"] == ITSELF else f"; truth: the simulator's episode of {audit['against']}"
     table = _table(
-        f"Judge {audit['judge']} on {audit['world']} · {run}",
-        f"episodes by truth and verdict, and the share judged rightly [{level} interval over starts]{truth}",
+        f"Judge {_title(audit)} · {run}",
+        f"episodes by truth and verdict, and the share judged rightly [{level} interval over starts]",
         "truth",
         "success",
         "failure",

@@ -13,7 +13,7 @@ from typing import Any
 
 from simeval.arms import Arm, condition_names, labels
 from simeval.errors import in_brief
-from simeval.fidelity_analysis import fidelity_studies, fidelity_words
+from simeval.fidelity_analysis import fidelity_studies, fidelity_words, truth_world
 from simeval.folder import write_json
 from simeval.judge_analysis import judged_by
 from simeval.matched_analysis import matched_studies
@@ -49,13 +49,16 @@ def run_scores(
 ) -> dict[str, Any]:
     """The scores of a run with these outcomes; one that was not gone through to its end says so first of all.
 
-    With ``verdicts``, success is what their judge found, in the worlds that it judged.
+    With ``verdicts``, success is what their judge found, in the worlds that it judged; a study of models of a World
+    still holds them against what that World recorded.
     """
     recorded, told = outcomes, ""
     if verdicts is not None:
         outcomes = judged_by(recorded, verdicts)
         told = f"the verdict of {verdicts.name}" + _where(recorded, verdicts)
-    studies = fidelity_studies(run, outcomes, confidence)
+    truth = truth_world(run, recorded)  # which no judge knows better
+    sides = [was if was.world == truth else now for was, now in zip(recorded, outcomes, strict=True)]
+    studies = fidelity_studies(run, sides, confidence)
     scores = scores_of(judged(outcomes), run.path.name, confidence, run.conventions, told) | {"fidelity": studies}
     if studies:
         scores["headline"] = " ".join(map(fidelity_words, studies))

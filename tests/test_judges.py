@@ -242,6 +242,15 @@ def test_worlds_that_were_not_judged_keep_what_was_recorded(tmp_path: Path) -> N
     assert "in a: as recorded" in scores["rule"]["success"]
 
 
+def test_models_are_held_against_what_their_world_recorded_whoever_judged_it(tmp_path: Path) -> None:
+    sides = [made_episode(made_rollout("p", "reach", i, world=w), True) for w in ("sim", "model") for i in range(3)]
+    protocol = {"_target_": "simeval.fidelity.Fidelity", "truth": "sim"}
+    run = write_made_run(tmp_path / "run", sides, info={"config": {"protocol": protocol}})
+    judge_run(run, Scripted(dict.fromkeys(run.requested, False)), "no", ["sim", "model"], {})
+    (row,) = score(run, judge="no")["fidelity"][0]["policies"]
+    assert (row["truth"]["estimate"], row["model"]["estimate"]) == (1.0, 0.0)
+
+
 def test_a_report_by_a_judge_lies_with_its_verdicts(tmp_path: Path) -> None:
     run = recorded(tmp_path / "run", [True, False])
     judge_run(run, Scripted(dict.fromkeys(run.requested, False)), "no", ["world"], {})

@@ -9,6 +9,7 @@ from typing import Any, Self
 import torch
 
 from learning import optimisation
+from learning.augmentation import shifted
 from learning.optimisation import Training
 from learning.words import PADDING, UNKNOWN
 from policies.learned.checkpoint import CHECKPOINTS
@@ -117,11 +118,5 @@ class BehaviourCloning(Training[ChunkNetwork, Recipe, Batch]):
 
 
 def _shifted(inputs: Inputs, most: int, generator: torch.Generator) -> Inputs:
-    if most <= 0:
-        return inputs
-    images = {}
-    for key, image in inputs.images.items():
-        down, right = torch.randint(0, 2 * most + 1, (2,), generator=generator, device=image.device).tolist()
-        padded = torch.nn.functional.pad(image.float(), (most,) * 4, mode="replicate").to(image.dtype)
-        images[key] = padded[..., down : down + image.shape[-2], right : right + image.shape[-1]]
+    images = {key: shifted(image, most, generator) for key, image in inputs.images.items()}
     return Inputs(images, inputs.numbers, inputs.tokens)
