@@ -23,7 +23,7 @@ def _build(network: type[WorldModel], config: Mapping[str, Any]) -> WorldModel:
 CHECKPOINTS: Checkpoints[WorldModel] = Checkpoints(
     what="world model",
     form="simeval-worldmodel/1",
-    modules={kind: f"worldmodels.{kind}" for kind in ("ensemble", "latent")},
+    modules={kind: f"worldmodels.{kind}" for kind in ("ensemble", "latent", "recurrent")},
     shipped="worldmodels",
     build=_build,
 )

@@ -37,12 +37,12 @@ class HorizonErrors:
 def horizon_errors(model: WorldModel, window: Window, history: int, scale: torch.Tensor) -> HorizonErrors:
     """The errors of ``model`` after the first ``history`` frames of n windows.
 
-    ``scale`` [P] of the numbers; one that is zero leaves a number out. Noise is zero: of a model that draws, this is
-    the error of its middle.
+    ``scale`` [P] of the numbers; one that is zero leaves a number out. Noise is zero, and what an episode's beginning
+    draws is a half: of a model that draws, this is the error of its middle.
     """
     count, device = len(window), window.action.device
     draws, calm = (
-        torch.zeros(count, model.start_draws, device=device),
+        torch.full((count, model.start_draws), 0.5, device=device),
         torch.zeros(count, model.step_draws, device=device),
     )
     frame = [{name: value[:, index] for name, value in window.seen.items()} for index in range(window.frames)]

@@ -15,13 +15,12 @@ from torch import nn
 from torch.nn import functional
 
 from learning.layers import Block
-from simeval.errors import ConfigError, unknown
-from simeval.settings import names, whole
+from simeval.errors import ConfigError
+from simeval.settings import whole
 from worldmodels.checkpoint import CHECKPOINTS
 from worldmodels.interface import NUMBERS, Interface
 from worldmodels.model import Imagined, State
-from worldmodels.parts import Perceptron, PictureEncoder, square
-from worldmodels.windowed import Heads, Statistics, WindowModel, WindowRecipe, share
+from worldmodels.windowed import Heads, Senses, Statistics, WindowModel, WindowRecipe, share
 from worldmodels.windows import Window, WindowData
 
 _KNOTS, _REACH = 17, 3.0
@@ -77,25 +76,10 @@ class Latent(WindowModel):
             raise ConfigError(f"width is a multiple of heads; received width={width} and heads={heads}")
         self.history = history
         self._parameter = slice(0, 0) if parameter is None else interface.places(parameter)
-        read = [key for key in interface.observation if key != parameter] if reads is None else names("reads", reads)
-        for key in read:
-            if key not in interface.observation or key == parameter:
-                raise unknown(
-                    "observation that can be encoded", key, [k for k in interface.observation if k != parameter]
-                )
-        self.settings = {**sizes, "reads": list(read), "parameter": parameter}
-        self._vectors = [interface.places(key) for key in read if key in interface.vectors]
-        numbers = sum(place.stop - place.start for place in self._vectors)
+        self.senses = Senses(interface, reads, width, channels, apart=parameter)
+        self.settings = {**sizes, "reads": self.senses.reads, "parameter": parameter}
         told = interface.frame_skip * interface.action_dim + len(interface.tasks)
         self.statistics = Statistics(interface)
-        self.of_numbers = Perceptron(numbers, width, width) if numbers else None
-        self.of_pictures = nn.ModuleDict(
-            {
-                key: PictureEncoder(square(key, interface.observation[key].shape), channels, width)
-                for key in read
-                if key in interface.pictures
-            }
-        )
         self.projector = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, dim), nn.BatchNorm1d(dim, affine=False))
         self.told = nn.Sequential(
             nn.Linear(told + self._parameter.stop - self._parameter.start, width), nn.SiLU(), nn.Linear(width, width)
@@ -142,9 +126,9 @@ class Latent(WindowModel):
         directions = torch.randn(latent.shape[-1], recipe.directions, generator=generator, device=latent.device)
         total = total + recipe.regularisation * sigreg(latent.transpose(0, 1), directions)
         task = self._told(window.task)[:, None].expand(-1, frames - 1, -1)
-        total = total + self.heads.loss(self.statistics, latent[:, 1:], action, task, window, slice(1, frames))
+        total = total + self.heads.loss(self.statistics, latent[:, 1:].detach(), action, task, window, slice(1, frames))
         later, ways = slice(history, frames), slice(history - 1, None)
-        imagined = torch.stack(foreseen, 1)
+        imagined = torch.stack(foreseen, 1).detach()
         return total + self.heads.loss(self.statistics, imagined, action[:, ways], task[:, ways], window, later)
 
     def encode(self, seen: Mapping[str, torch.Tensor], task: torch.Tensor, draws: torch.Tensor) -> State:
@@ -181,11 +165,7 @@ class Latent(WindowModel):
         return {**state, "latent": torch.cat([state["latent"][:, 1:], latent[:, None]], 1), "action": told[:, 1:]}
 
     def _latent(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        parts = [encoder(seen[key]) for key, encoder in self.of_pictures.items()]
-        if self.of_numbers is not None:
-            numbers = self.statistics.number(seen[NUMBERS])
-            parts.append(self.of_numbers(torch.cat([numbers[:, place] for place in self._vectors], -1)))
-        return self.projector(torch.stack(parts).sum(0))
+        return self.projector(self.senses(self.statistics, seen))
 
     def _foreseen(
         self, latent: torch.Tensor, action: torch.Tensor, task: torch.Tensor, parameter: torch.Tensor

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from learning.network import Normaliser
 from learning.optimisation import Recipe
-from simeval.errors import ConfigError
-from simeval.settings import whole
+from simeval.errors import ConfigError, unknown
+from simeval.settings import names, whole
 from worldmodels.interface import NUMBERS, Interface
 from worldmodels.model import Imagined, WorldModel
-from worldmodels.parts import Perceptron, PictureDecoder, centred, painted, square
+from worldmodels.parts import Perceptron, PictureDecoder, PictureEncoder, centred, painted, square
 from worldmodels.windows import Window, WindowData
 
 
@@ -85,11 +85,48 @@ class Statistics(nn.Module):
         return self.action(parted).flatten(-2)
 
 
-class Heads(nn.Module):
-    """Reads a latent [n, dim]: numbers, pictures, reward, success and termination.
+class Senses(nn.Module):
+    """Encodes a frame: the sum of one vector of all its numbers and one of each of its pictures.
 
-    What it is taught does not reach whoever made the latent: it is given detached.
+    ``reads``: the observations that are encoded (default: all but ``apart``, which cannot be).
     """
+
+    def __init__(
+        self,
+        interface: Interface,
+        reads: Sequence[str] | str | None,
+        width: int,
+        channels: int,
+        apart: str | None = None,
+    ):
+        super().__init__()
+        known = [key for key in interface.observation if key != apart]
+        self.reads = known if reads is None else list(names("reads", reads))
+        for key in self.reads:
+            if key not in known:
+                raise unknown("observation that can be encoded", key, known)
+        self._vectors = [interface.places(key) for key in self.reads if key in interface.vectors]
+        numbers = sum(place.stop - place.start for place in self._vectors)
+        self.of_numbers = Perceptron(numbers, width, width) if numbers else None
+        self.of_pictures = nn.ModuleDict(
+            {
+                key: PictureEncoder(square(key, space.shape), channels, width)
+                for key, space in interface.pictures.items()
+                if key in self.reads
+            }
+        )
+
+    def forward(self, statistics: Statistics, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """``seen`` of n frames; returns [n, width]."""
+        parts = [encoder(seen[key]) for key, encoder in self.of_pictures.items()]
+        if self.of_numbers is not None:
+            numbers = statistics.number(seen[NUMBERS])
+            parts.append(self.of_numbers(torch.cat([numbers[:, place] for place in self._vectors], -1)))
+        return torch.stack(parts).sum(0)
+
+
+class Heads(nn.Module):
+    """Reads a latent [n, dim]: numbers, pictures, reward, success and termination."""
 
     def __init__(self, interface: Interface, dim: int, width: int, channels: int):
         super().__init__()
@@ -111,7 +148,7 @@ class Heads(nn.Module):
         frame: slice,
     ) -> torch.Tensor:
         """Of latents [n, K, dim] of the window's frames ``frame``, which K of its ways lead to."""
-        rows, ways = latent.detach().flatten(0, 1), slice(frame.start - 1, frame.stop - 1)
+        rows, ways = latent.flatten(0, 1), slice(frame.start - 1, frame.stop - 1)
         told = torch.cat([rows, action.flatten(0, 1), task.flatten(0, 1)], -1)
         said, real = self.outcome(told).float(), window.real[:, ways].flatten().float()
 
