@@ -61,7 +61,7 @@ DM_CONTROL = (
 LIBERO = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90", "libero_goal_swap")
 OTHERWISE = (
     *(("Lift", f"world.controller={name}") for name in ("OSC_POSITION", "JOINT_POSITION", "JOINT_TORQUE", "IK_POSE")),
-    *(("Lift", f"world.robots={name}") for name in ("Sawyer", "UR5e", "GR1ArmsOnly")),
+    *(("Lift", f"world.robots={name}") for name in ("Sawyer", "UR5e", "GR1ArmsOnly", "GR1")),
     *(("TwoArmLift", f"world.robots={name}") for name in ("Baxter", "GR1ArmsOnly")),
 )
 SUITES: dict[str, list[tuple[str, ...]]] = {
